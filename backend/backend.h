@@ -1,0 +1,23 @@
+/* backend: a PLANNED module to a step executable: kernels by LLVM, the plan's bytes, and the system's linker. */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include "ir/ir.h"
+
+typedef struct BackendOptions {
+    const char *cpu;         /* `host` or an LLVM cpu name such as x86-64-v3 */
+    const char *runtime_lib; /* path of libsteprt.a */
+    const char *out_path;    /* X.step; appears by rename */
+    const char *settings_json, *report_json, *config_json; /* strings that the plan carries */
+    const char *dump_llvm;   /* directory for .ll files, or NULL */
+    const uint64_t *flops;   /* per op index of @step's ops (cost model), or NULL */
+    const uint64_t *eval_flops; /* the same for @eval */
+    uint64_t flops_per_step;
+} BackendOptions;
+
+/* The plan's bytes alone (also what tests mutate). */
+Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options, unsigned char **out_bytes,
+                          uint64_t *out_n_bytes);
+Status backend_build(Session *s, IrModule *m, const BackendOptions *options);
+
+#endif

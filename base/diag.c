@@ -1,0 +1,110 @@
+#include "base/diag.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const DiagInfo infos[] = {
+#define DIAG(id, severity, format) {#id, format, DIAG_##severity},
+#include "base/diag.def"
+#undef DIAG
+};
+
+const DiagInfo *diag_info(DiagId id)
+{
+    return &infos[id];
+}
+
+static const Source *source_of(Session *s, Sym file)
+{
+    for (uint32_t i = 0; i < s->sources.n; i++)
+        if (s->sources.at[i].name == file)
+            return &s->sources.at[i];
+    return NULL;
+}
+
+static void print_source_line(Session *s, Span span)
+{
+    const Source *source = source_of(s, span.file);
+    if (!source)
+        return;
+    const char *line = source->text, *end = source->text + source->length;
+    for (uint32_t i = 1; i < span.line && line < end; i++) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        if (!newline)
+            return;
+        line = newline + 1;
+    }
+    const char *newline = memchr(line, '\n', (size_t)(end - line));
+    int width = (int)((newline ? newline : end) - line);
+    fprintf(s->diag_out, "  %.*s\n  ", width, line);
+    for (uint32_t i = 1; i < span.col && (int)i <= width; i++)
+        fputc(line[i - 1] == '\t' ? '\t' : ' ', s->diag_out);
+    fputc('^', s->diag_out);
+    for (uint32_t i = 1; i < span.length && (int)(span.col + i) <= width; i++)
+        fputc('~', s->diag_out);
+    fputc('\n', s->diag_out);
+}
+
+void diag_emit(Session *s, Span span, DiagId id, ...)
+{
+    static const char *const words[] = {"error", "warning", "note", "hint", "record"};
+    DiagSeverity severity = infos[id].severity;
+    va_list args;
+    va_start(args, id);
+    char *message = arena_vprintf(s->arena, infos[id].format, args);
+    va_end(args);
+    if (severity == DIAG_RECORD) {
+        vec_push(s->arena, &s->records, ((Record){infos[id].name, message, span}));
+        if (!s->strict)
+            return;
+        severity = DIAG_ERROR;
+    }
+    s->n_errors += severity == DIAG_ERROR;
+    s->n_warnings += severity == DIAG_WARNING;
+    if (span.line)
+        fprintf(s->diag_out, "%s:%u:%u: ", span.file, span.line, span.col);
+    else if (span.file)
+        fprintf(s->diag_out, "%s: ", span.file);
+    fprintf(s->diag_out, "%s: %s\n", words[severity], message);
+    if (span.line)
+        print_source_line(s, span);
+}
+
+static uint32_t edits(const char *a, const char *b)
+{
+    enum { LONGEST = 64 };
+    size_t n = strlen(a), m = strlen(b);
+    uint32_t row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (uint32_t)j;
+    for (size_t i = 1; i <= n; i++) {
+        uint32_t diagonal = row[0];
+        row[0] = (uint32_t)i;
+        for (size_t j = 1; j <= m; j++) {
+            uint32_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *diag_nearest(const char *name, const char *const *names, uint32_t n)
+{
+    const char *best = NULL;
+    uint32_t best_edits = (uint32_t)strlen(name) / 3 + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t distance = edits(name, names[i]);
+        if (distance <= best_edits && (!best || distance < best_edits)) {
+            best = names[i];
+            best_edits = distance;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,28 @@
+/* frontend: texts to IR of level MODEL, and recipes. */
+#ifndef FRONTEND_FRONTEND_H
+#define FRONTEND_FRONTEND_H
+
+#include "ir/ir.h"
+
+typedef struct FrontModelRequest {
+    const char *models_dir;  /* where definitions and published configs are shipped */
+    const char *pretrained;  /* a directory with config.json, a config.json, or a published model's name */
+    const char *definition;  /* a .model file; NULL: the one under models_dir whose `for` names the config's model_type */
+    const char *overrides_json; /* JSON object that is laid over config.json (recipe's model.text_config ...), or NULL */
+    int64_t batch, seq;      /* sizes of the axes `batch` and `seq` */
+    bool positions, segments, keep; /* which optional inputs the batches have */
+    DType param_dtype;       /* what `round(x)` rounds to */
+    Span span;               /* of the recipe's key, for errors */
+} FrontModelRequest;
+
+typedef struct FrontModel {
+    IrModule *m;
+    const char *config_text;  /* config.json as read, for saves */
+    const char *config_path;
+    const char *weights_dir;  /* the directory that holds weights, or NULL */
+    bool has_optional_input[3]; /* positions, segments, keep: declared by the model */
+} FrontModel;
+
+Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel *out_model);
+
+#endif

@@ -1,0 +1,41 @@
+/* options: what the passes read from a recipe, in their own terms; the driver fills it in. */
+#ifndef PASSES_OPTIONS_H
+#define PASSES_OPTIONS_H
+
+#include "ir/ir.h"
+
+typedef enum PassTarget { PASS_TARGET_CPU, PASS_TARGET_CUDA } PassTarget;
+
+typedef struct PassGroup { /* an optimizer parameter group: the first whose pattern matches a weight's name */
+    Sym pattern; /* glob; the last group's is "*" */
+    double decay;
+    Span span;
+} PassGroup;
+
+typedef struct PassOptions {
+    PassTarget target;
+    int64_t micro_batches;
+    /* precision */
+    DType param, compute, grad, accumulate, moments;
+    DType master; /* DTYPE_NONE: no master copy */
+    /* freezing */
+    bool freeze_embeddings, freeze_all;
+    VEC(Sym) freeze; /* globs over weight names; each must match */
+    /* recompute */
+    Sym recompute_policy; /* none, block, submodule, selective */
+    VEC(Sym) recompute_parts; /* roles; empty: every role of the model */
+    int64_t recompute_keep_last;
+    Span recompute_span;
+    /* optimizer */
+    Sym optimizer; /* adamw, sgd */
+    double beta1, beta2, eps, momentum;
+    bool nesterov;
+    VEC(PassGroup) groups;
+    double max_norm; /* 0: no clipping */
+    /* whether there is an @eval graph, and values kept for --dump-values */
+    bool eval;
+    VEC(Sym) keep; /* globs over value names of @fwd */
+    VEC(Sym) disable; /* passes that make things fast and are to be left out: cse, fuse, ... */
+} PassOptions;
+
+#endif

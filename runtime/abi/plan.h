@@ -1,0 +1,184 @@
+/* plan: the layout that the compiler writes and the runtime maps: a header, then tables of fixed records. Every address
+ * is an offset into one arena; every name an offset into the string table. All integers little-endian, records 8-byte
+ * aligned. The runtime checks every index and range before it trusts one (runtime/plan_check.c). */
+#ifndef RUNTIME_ABI_PLAN_H
+#define RUNTIME_ABI_PLAN_H
+
+#include <stdint.h>
+
+enum { PLAN_MAGIC = 0x70657473 /* "step" */, PLAN_VERSION = 1, PLAN_MAX_RANK = 5 };
+
+#define PLAN_ABSENT UINT64_MAX
+
+/* -- kernels: what an instruction may run; one row each in kernels.def -- */
+
+typedef enum PlanKernel {
+#define KERNEL(name, ...) PLAN_KERNEL_##name,
+#include "runtime/abi/kernels.def"
+#undef KERNEL
+    PLAN_KERNEL_COUNT
+} PlanKernel;
+
+/* Parameter indices, by kernel: PLAN_gemm_m is the index of gemm's parameter m. */
+#define P(kernel, name) PLAN_##kernel##_##name,
+#define KERNEL(name, doc, tensors, params, workspace) enum { params PLAN_##name##_PARAMS };
+#include "runtime/abi/kernels.def"
+#undef KERNEL
+#undef P
+
+/* Tensor indices, by kernel: PLAN_T_gemm_c is the index of gemm's tensor c. */
+#define T(kernel, name) PLAN_T_##kernel##_##name,
+#define KERNEL(name, doc, tensors, params, workspace) enum { tensors PLAN_T_##name##_TENSORS };
+#include "runtime/abi/kernels.def"
+#undef KERNEL
+#undef T
+
+typedef union PlanParam {
+    int64_t i;
+    double f;
+} PlanParam;
+
+/* Element e (row-major) of a tensor is at element (e / run) * pitch + e % run from its start. Contiguous: run = pitch. */
+typedef struct PlanTensor {
+    uint64_t offset; /* bytes into the arena; PLAN_ABSENT: not given, or a result that nobody reads */
+    int64_t numel, run, pitch;
+    uint32_t dtype; /* DType */
+    uint32_t name;  /* value or state, with its sigil */
+} PlanTensor;
+
+typedef struct PlanInstr {
+    uint32_t kernel; /* PlanKernel */
+    uint32_t code;   /* kernel `fused`: index into the executable's native kernels */
+    uint32_t first_tensor, n_tensors;
+    uint32_t first_param, n_params;
+    uint32_t first_death, n_deaths; /* buffers whose life ends here: what --check fills with NaN */
+    uint64_t workspace, workspace_bytes; /* in the arena; PLAN_ABSENT, 0: none */
+    uint32_t name;  /* op path: `model.layers.3/attention %q`, for messages and profiles */
+    uint32_t file, line; /* of the model's source */
+    uint32_t instance;   /* micro-batch */
+    uint32_t phase;      /* PlanPhase */
+    uint32_t replay;     /* 1: a recomputed op */
+    uint64_t flops;
+} PlanInstr;
+
+typedef enum PlanPhase { PLAN_BEGIN, PLAN_FWD, PLAN_BWD, PLAN_UPDATE, PLAN_EVAL } PlanPhase;
+
+typedef struct PlanRange { /* a piece of the arena */
+    uint64_t offset, bytes;
+    uint32_t dtype, name;
+} PlanRange;
+
+typedef struct PlanState {
+    uint32_t name;      /* checkpoint name, without `$`; `NAME.exp_avg` for a moment */
+    uint32_t kind;      /* IrStateKind's value: PLAN_STATE_* below */
+    uint32_t dtype, rank;
+    int64_t dim[PLAN_MAX_RANK];
+    uint64_t offset, bytes;
+    uint32_t of;        /* index of the parameter that a moment or master belongs to; own index for a parameter */
+    uint32_t trainable;
+    uint32_t init;      /* IrInitKind's value */
+    uint32_t group;     /* optimizer group */
+    double init_value;
+    uint32_t file, line;
+} PlanState;
+
+enum {
+    PLAN_STATE_PARAM, PLAN_STATE_BUFFER, PLAN_STATE_MASTER, PLAN_STATE_MOMENT1, PLAN_STATE_MOMENT2, PLAN_STATE_ACC,
+    PLAN_STATE_SCALAR
+};
+
+/* What a step reads: [micro_batches, batch, seq] of i32, one piece of the arena per input. */
+typedef struct PlanInput {
+    uint32_t name; /* input_ids, targets, positions, segments, keep */
+    uint32_t dtype, rank;
+    uint32_t stride_bytes; /* from one micro-batch to the next */
+    int64_t dim[PLAN_MAX_RANK]; /* of one micro-batch */
+    uint64_t offset;
+    uint32_t eval; /* 1: read by the eval list, which uses micro-batch 0's piece */
+    uint32_t pad;
+} PlanInput;
+
+typedef struct PlanKept { /* a value kept at build (--keep), for --dump-values */
+    PlanTensor tensor;
+    uint32_t rank, pad;
+    int64_t dim[PLAN_MAX_RANK];
+} PlanKept;
+
+typedef struct PlanGrad { /* a parameter's gradient in the step's last instance, for --dump-grads; before clipping */
+    uint32_t state, pad;
+    PlanTensor tensor;
+} PlanGrad;
+
+typedef struct PlanOutside { /* memory outside the arena, a line each: what it is for, and its planned bytes */
+    uint32_t name, pad;
+    uint64_t bytes;
+} PlanOutside;
+
+typedef struct PlanTable {
+    uint64_t offset, count; /* from the plan's first byte */
+} PlanTable;
+
+/* Scalars in the arena that the host reads and writes between steps; byte offsets. */
+typedef struct PlanScalars {
+    uint64_t lr;       /* f32, written before each step */
+    uint64_t step;     /* i64, updates done so far */
+    uint64_t seed;     /* i64 */
+    uint64_t count;    /* i64, targets of the global batch */
+    uint64_t inverse;  /* f32 */
+    uint64_t loss_sum; /* f64 */
+    uint64_t loss;     /* f64, mean over the targets */
+    uint64_t norm;     /* f64, gradient norm before clipping */
+    uint64_t coef;     /* f32, clip coefficient; 0: the update was skipped */
+    uint64_t skipped;  /* i64, updates skipped in a row */
+    uint64_t eval_sum;   /* f64, sum of losses of the eval list */
+    uint64_t sample0;  /* i64, index of the step's first sample in the run, for random keys */
+} PlanScalars;
+
+typedef struct PlanHeader {
+    uint32_t magic, version;
+    uint64_t total_bytes;
+    uint64_t arena_bytes;
+    uint64_t hash; /* of everything behind the header */
+    int64_t micro_batches, batch, seq;
+    uint64_t flops_per_step;
+    uint64_t thread_scratch_bytes; /* per worker thread, outside the arena */
+    uint32_t model, model_config;  /* strings: the definition's name; the config.json that a save writes */
+    uint32_t settings;             /* string: JSON, the recipe as the runtime needs it (docs/recipes.md) */
+    uint32_t report;               /* string: JSON, what `stepc plan --json` prints, for --describe */
+    PlanScalars scalars;
+    PlanTable instrs;      /* PlanInstr: one training step */
+    PlanTable eval_instrs; /* PlanInstr: one forward over micro-batch 0's inputs */
+    PlanTable tensors, params, deaths; /* PlanTensor, PlanParam, PlanRange */
+    PlanTable states, inputs, kept, grads, outside;
+    PlanTable strings;     /* bytes, each string NUL-terminated; the first is empty */
+} PlanHeader;
+
+/* -- native code: what the compiler links into the executable beside the plan -- */
+
+/* Runs rows [row, row_end) of a fused region. tensors[i] is the base address of the instruction's tensor i (NULL if
+ * absent); partials: this chunk's row of the workspace for column sums, or NULL. scalars: step, seed, sample0. */
+typedef void (*StepRowFn)(void *const *tensors, int64_t row, int64_t row_end, void *partials,
+                          const int64_t *random);
+/* Adds the chunks' partials in chunk order into columns [col, col_end) of the column results. */
+typedef void (*StepColumnFn)(void *const *tensors, int64_t col, int64_t col_end, const void *workspace,
+                             int64_t n_chunks);
+
+typedef struct StepKernel {
+    const char *name;
+    StepRowFn rows_fn;
+    StepColumnFn cols_fn; /* NULL: no column results */
+    int64_t rows, rows_per_chunk;
+    int64_t cols;          /* columns of the widest column result */
+    int64_t partial_bytes; /* of one chunk's partials */
+} StepKernel;
+
+typedef struct StepProgram { /* the executable's one exported object: `step_program` */
+    const void *plan;
+    uint64_t plan_bytes;
+    const StepKernel *kernels;
+    uint64_t n_kernels;
+} StepProgram;
+
+extern const StepProgram step_program;
+
+#endif
