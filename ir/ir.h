@@ -158,7 +158,7 @@ typedef struct IrRegionRec {
     IrScope scope; /* RECOMPUTE: the block or part it covers */
     Sym policy;    /* RECOMPUTE: block, submodule, selective; KERNEL: the kernel's name */
     VEC(IrValue) saves; /* RECOMPUTE: values made inside that are kept all the same */
-    uint64_t workspace; /* KERNEL: see IrGraph.workspaces */
+    uint64_t workspace; /* KERNEL: bytes; where is in IrGraph.workspaces, at the op index of the region's first op */
 } IrRegionRec;
 
 typedef struct IrModule IrModule;
@@ -175,7 +175,7 @@ typedef struct IrGraph {
     VEC(IrOp) order;        /* the ops that run, in order */
     VEC(IrValue) params;
     VEC(IrValue) results;
-    VEC(IrPlace) workspaces; /* PLANNED: by op index: offset = place in the arena (-1: none), run = bytes */
+    VEC(IrPlace) workspaces; /* PLANNED: by op index (a kernel region's: at its first op): offset in the arena (-1: none), run = bytes */
     Map names;               /* Sym -> value */
     Map state_values;        /* state index -> value */
     uint32_t epoch;          /* changes with every edit; analyses are stamped with it */

@@ -156,9 +156,11 @@ typedef struct PlanHeader {
 /* -- native code: what the compiler links into the executable beside the plan -- */
 
 /* Runs rows [row, row_end) of a fused region. tensors[i] is the base address of the instruction's tensor i (NULL if
- * absent); partials: this chunk's row of the workspace for column sums, or NULL. scalars: step, seed, sample0. */
+ * absent); partials: this chunk's row of the workspace for column sums, or NULL. random: step, seed, sample0.
+ * params: the instruction's own: none, or for a region that draws random numbers its micro-batch, then the key of
+ * each random op in the region's order. */
 typedef void (*StepRowFn)(void *const *tensors, int64_t row, int64_t row_end, void *partials,
-                          const int64_t *random);
+                          const int64_t *random, const PlanParam *params);
 /* Adds the chunks' partials in chunk order into columns [col, col_end) of the column results. */
 typedef void (*StepColumnFn)(void *const *tensors, int64_t col, int64_t col_end, const void *workspace,
                              int64_t n_chunks);

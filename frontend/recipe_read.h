@@ -1,0 +1,39 @@
+/* recipe_read: one key's YAML node to its typed value, by the key's type and rule. */
+#ifndef FRONTEND_RECIPE_READ_H
+#define FRONTEND_RECIPE_READ_H
+
+#include "frontend/recipe.h"
+#include "frontend/recipe_yaml.h"
+
+#define FRONT_KEY_TYPES(X)     \
+    X(Int, "integer")          \
+    X(Float, "number")         \
+    X(Bool, "bool")            \
+    X(Word, "word")            \
+    X(Words, "list of words")  \
+    X(Dtype, "dtype")          \
+    X(Bytes, "bytes")          \
+    X(Pair, "two numbers")     \
+    X(Json, "section")         \
+    X(Groups, "list of groups")
+
+typedef enum FrontKeyType {
+#define FRONT_KEY_ENUM(id, name) FRONT_KEY_##id,
+    FRONT_KEY_TYPES(FRONT_KEY_ENUM)
+#undef FRONT_KEY_ENUM
+} FrontKeyType;
+
+typedef struct FrontValue { /* one key while it is read */
+    Session *s;
+    const char *path;
+    FrontKeyType type;
+    const char *rule;
+    void *field;
+    Span span; /* of the key */
+} FrontValue;
+
+/* Fills the field and marks it given. `none` leaves the field as it was, unless it is one of the key's choices. */
+void front_value_read(const FrontValue *value, const FrontNode *node);
+void front_value_mark_default(const FrontValue *value);
+
+#endif

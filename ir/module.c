@@ -1,0 +1,124 @@
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+IrModule *ir_module_new(Session *s)
+{
+    IrModule *m = ARENA_NEW(s->arena, IrModule);
+    m->s = s;
+    map_init(&m->type_index, s->arena);
+    map_init(&m->scope_index, s->arena);
+    map_init(&m->state_index, s->arena);
+    vec_push(s->arena, &m->types, (IrTypeInfo){0});
+    vec_push(s->arena, &m->scopes, (IrScopeRec){0});
+    vec_push(s->arena, &m->states, (IrStateRec){0});
+    m->model = sym(s, "");
+    /* scope 1, the model itself; its name is empty until the model definition names it */
+    vec_push(s->arena, &m->scopes, ((IrScopeRec){.name = m->model, .kind = IR_SCOPE_MODEL}));
+    map_put(&m->scope_index, map_key(m->model), 1);
+    return m;
+}
+
+void ir_axis_set(IrModule *m, Sym name, int64_t size)
+{
+    for (uint32_t i = 0; i < m->axes.n; i++) {
+        if (m->axes.at[i].name == name) {
+            m->axes.at[i].size = size;
+            return;
+        }
+    }
+    vec_push(m->s->arena, &m->axes, ((IrAxis){name, size}));
+}
+
+const IrAxis *ir_axis_find(const IrModule *m, Sym name)
+{
+    for (uint32_t i = 0; i < m->axes.n; i++)
+        if (m->axes.at[i].name == name)
+            return &m->axes.at[i];
+    return NULL;
+}
+
+/* -- scopes -- */
+
+IrScope ir_scope(IrModule *m, IrScopeRec rec)
+{
+    uint64_t at;
+    if (rec.kind == IR_SCOPE_MODEL) {
+        IrScopeRec *root = &m->scopes.at[1];
+        if (rec.name && rec.name != root->name) {
+            map_put(&m->scope_index, map_key(root->name), 0);
+            map_put(&m->scope_index, map_key(rec.name), 1);
+            root->name = rec.name;
+        }
+        if (rec.def)
+            root->def = rec.def;
+        if (rec.span.file)
+            root->span = rec.span;
+        return (IrScope){1};
+    }
+    if (map_get(&m->scope_index, map_key(rec.name), &at) && at)
+        return (IrScope){(uint32_t)at};
+    if (!rec.parent.i)
+        rec.parent.i = 1;
+    map_put(&m->scope_index, map_key(rec.name), m->scopes.n);
+    vec_push(m->s->arena, &m->scopes, rec);
+    return (IrScope){m->scopes.n - 1};
+}
+
+IrScope ir_scope_find(const IrModule *m, Sym name)
+{
+    uint64_t at = 0;
+    map_get(&m->scope_index, map_key(name), &at);
+    return (IrScope){(uint32_t)at};
+}
+
+const IrScopeRec *ir_scope_rec(const IrModule *m, IrScope scope)
+{
+    return &m->scopes.at[scope.i];
+}
+
+IrScope ir_scope_block(const IrModule *m, IrScope scope)
+{
+    while (scope.i && m->scopes.at[scope.i].kind != IR_SCOPE_BLOCK)
+        scope = m->scopes.at[scope.i].parent;
+    return scope;
+}
+
+Sym ir_scope_role(IrModule *m, IrScope scope)
+{
+    for (; scope.i; scope = m->scopes.at[scope.i].parent) {
+        const IrScopeRec *rec = &m->scopes.at[scope.i];
+        if (rec->kind == IR_SCOPE_PART)
+            return rec->role;
+        if (rec->kind == IR_SCOPE_BLOCK)
+            break; /* a block inside a part starts afresh */
+    }
+    return sym(m->s, "other");
+}
+
+/* -- states -- */
+
+IrState ir_state_add(IrModule *m, IrStateRec rec)
+{
+    if (ir_state_find(m, rec.name).i) {
+        fprintf(stderr, "internal error: state `$%s` is added twice\n", rec.name);
+        abort();
+    }
+    rec.offset = -1;
+    map_put(&m->state_index, map_key(rec.name), m->states.n);
+    vec_push(m->s->arena, &m->states, rec);
+    return (IrState){m->states.n - 1};
+}
+
+IrState ir_state_find(const IrModule *m, Sym name)
+{
+    uint64_t at = 0;
+    map_get(&m->state_index, map_key(name), &at);
+    return (IrState){(uint32_t)at};
+}
+
+IrStateRec *ir_state_rec(const IrModule *m, IrState state)
+{
+    return &m->states.at[state.i];
+}

@@ -1,0 +1,57 @@
+/* freeze: parameters that the recipe freezes are marked; they have no gradient, no moments and no backward work. */
+#include "passes/pass.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "base/diag.h"
+
+static void freeze_state(PassContext *c, IrState state)
+{
+    IrStateRec *rec = ir_state_rec(c->m, state);
+    pass_stat(c, "parameters frozen", rec->trainable);
+    rec->trainable = false;
+}
+
+/* Every table that a lookup reads: token, position and per-layer tables, and with them a tied head. */
+static void freeze_embeddings(PassContext *c, const IrGraph *g)
+{
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        const IrValueRec *table = ir_value(g, ir_in(g, op, 0));
+        if (ir_op_kind(g, op) == IR_OP_embed && table->def == IR_DEF_STATE)
+            freeze_state(c, table->state);
+    }
+}
+
+static Status freeze_matching(PassContext *c, Sym pattern)
+{
+    bool matched = false;
+    for (uint32_t i = 1; i < c->m->states.n; i++) {
+        IrStateRec *rec = &c->m->states.at[i];
+        if (rec->kind != IR_STATE_PARAM || fnmatch(pattern, rec->name, 0))
+            continue;
+        freeze_state(c, (IrState){i});
+        matched = true;
+    }
+    if (!matched)
+        diag(c->s, no_span, freeze_matches_nothing, pattern);
+    return matched ? STATUS_OK : STATUS_USER;
+}
+
+Status pass_freeze(PassContext *c)
+{
+    const PassOptions *o = c->options;
+    if (o->freeze_embeddings)
+        for (uint32_t k = 0; k < c->m->graphs.n; k++)
+            freeze_embeddings(c, c->m->graphs.at[k]);
+    for (uint32_t i = 0; i < o->freeze.n; i++)
+        TRY(freeze_matching(c, o->freeze.at[i]));
+    if (o->freeze_all)
+        TRY(freeze_matching(c, sym(c->s, "*")));
+    for (uint32_t i = 1; i < c->m->states.n; i++)
+        if (c->m->states.at[i].kind == IR_STATE_PARAM && c->m->states.at[i].trainable)
+            return STATUS_OK;
+    diag(c->s, no_span, freeze_everything);
+    return STATUS_USER;
+}

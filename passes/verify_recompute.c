@@ -1,0 +1,180 @@
+/* verify-recompute: on the unrolled plan, every replay
+ *   - names an op of the forward pass of its own instance, of the same kind, attributes (random keys among them) and types;
+ *   - reads, operand by operand, what its original reads: the same value, or that value's replay;
+ *   - has no effect (no state update, no cache, no discrete choice);
+ *   - comes after every gradient that flows into its block from outside.
+ * It trusts nothing that recompute and autodiff noted down, only the plan. */
+#include "passes/pass.h"
+
+#include <string.h>
+
+#include "base/diag.h"
+
+typedef struct Verifier {
+    PassContext *c;
+    const IrGraph *g;
+    uint32_t *position; /* by op */
+    Status status;
+} Verifier;
+
+static const char *name_of(const IrGraph *g, IrOp op)
+{
+    return ir_value(g, ir_out(g, op, 0))->name;
+}
+
+static bool is_fwd(const IrOpRec *rec)
+{
+    return rec->graph && !strcmp(rec->graph, "fwd");
+}
+
+/* The op that a replay claims to repeat, or {0}. */
+static IrOp original_of(const IrGraph *g, IrOp replay)
+{
+    const IrOpRec *rec = ir_op(g, replay);
+    IrValue v = ir_value_find(g, rec->re);
+    if (!v.i || ir_value(g, v)->def != IR_DEF_RESULT)
+        return (IrOp){0};
+    IrOp op = ir_value(g, v)->op;
+    const IrOpRec *original = ir_op(g, op);
+    bool fits = is_fwd(original) && !original->re && original->instance == rec->instance && original->first_out == v.i;
+    return fits ? op : (IrOp){0};
+}
+
+static bool same_input(const IrGraph *g, IrValue replayed, IrValue original)
+{
+    if (replayed.i == original.i)
+        return true;
+    const IrValueRec *r = ir_value(g, replayed), *o = ir_value(g, original);
+    if (!original.i || r->def != IR_DEF_RESULT || o->def != IR_DEF_RESULT || r->result != o->result)
+        return false;
+    Sym re = ir_op(g, r->op)->re;
+    return re && re == name_of(g, o->op);
+}
+
+static bool attrs_equal(IrAttrType type, const IrAttr *a, const IrAttr *b)
+{
+    switch (type) {
+    case IR_ATTR_F64:
+        return a->f == b->f;
+    case IR_ATTR_BOOL:
+        return a->b == b->b;
+    case IR_ATTR_SYM:
+        return a->sym == b->sym;
+    default:
+        return a->i == b->i;
+    }
+}
+
+static void check_attrs(Verifier *v, IrOp replay, IrOp original)
+{
+    const IrOpInfo *info = ir_op_info(ir_op_kind(v->g, replay));
+    for (uint32_t i = 0; i < info->n_attr; i++) {
+        const IrAttr *a = &v->g->attrs.at[ir_op(v->g, replay)->first_attr + i];
+        const IrAttr *b = &v->g->attrs.at[ir_op(v->g, original)->first_attr + i];
+        if (attrs_equal(info->attr[i].type, a, b))
+            continue;
+        diag(v->c->s, ir_op(v->g, replay)->span, replay_attr, name_of(v->g, replay), info->attr[i].name);
+        v->status = STATUS_BUG;
+    }
+}
+
+static void check_inputs(Verifier *v, IrOp replay, IrOp original)
+{
+    const IrGraph *g = v->g;
+    uint32_t n = ir_op(g, replay)->n_in, m = ir_op(g, original)->n_in;
+    for (uint32_t i = 0; i < n || i < m; i++) {
+        IrValue a = ir_in(g, replay, i), b = ir_in(g, original, i);
+        if (same_input(g, a, b))
+            continue;
+        diag(v->c->s, ir_op(g, replay)->span, replay_input, name_of(g, replay), a.i ? ir_value(g, a)->name : "_",
+             b.i ? ir_value(g, b)->name : "_");
+        v->status = STATUS_BUG;
+    }
+}
+
+static void check_types(Verifier *v, IrOp replay, IrOp original)
+{
+    const IrGraph *g = v->g;
+    for (uint32_t r = 0; r < ir_op(g, replay)->n_out; r++) {
+        IrType a = ir_value_type(g, ir_out(g, replay, r)), b = ir_value_type(g, ir_out(g, original, r));
+        if (a.i == b.i)
+            continue;
+        diag(v->c->s, ir_op(g, replay)->span, replay_type, name_of(g, replay), ir_type_text(g->m, a),
+             ir_type_text(g->m, b));
+        v->status = STATUS_BUG;
+    }
+}
+
+static void check_replay(Verifier *v, IrOp op)
+{
+    const IrGraph *g = v->g;
+    const IrOpRec *rec = ir_op(g, op);
+    const IrOpInfo *info = ir_op_info((IrOpKind)rec->kind);
+    IrOp original = original_of(g, op);
+    if (info->traits & (IR_STATE_UPDATE | IR_CACHE | IR_DISCRETE)) {
+        diag(v->c->s, rec->span, replay_effect, rec->n_out ? name_of(g, op) : "", info->name);
+        v->status = STATUS_BUG;
+        return;
+    }
+    if (!original.i) {
+        diag(v->c->s, rec->span, replay_no_original, name_of(g, op), rec->re);
+        v->status = STATUS_BUG;
+        return;
+    }
+    if (ir_op(g, original)->kind != rec->kind) {
+        diag(v->c->s, rec->span, replay_kind, name_of(g, op), info->name, rec->re,
+             ir_op_info(ir_op_kind(g, original))->name);
+        v->status = STATUS_BUG;
+        return;
+    }
+    check_attrs(v, op, original);
+    check_types(v, op, original);
+    check_inputs(v, op, original);
+    pass_stat(v->c, "replays checked", 1);
+}
+
+/* Gradients flow into a block through what its gradient ops read of other backward ops. */
+static void check_order(Verifier *v)
+{
+    const IrGraph *g = v->g;
+    Map first_replay; /* (block, instance) -> op */
+    map_init(&first_replay, v->c->scratch);
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        const IrOpRec *rec = ir_op(g, g->order.at[i]);
+        uint64_t key = (uint64_t)ir_scope_block(g->m, rec->scope).i << 32 | rec->instance;
+        if (rec->re && !map_get(&first_replay, key, NULL))
+            map_put(&first_replay, key, g->order.at[i].i);
+    }
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        const IrOpRec *rec = ir_op(g, g->order.at[i]);
+        IrScope block = ir_scope_block(g->m, rec->scope);
+        uint64_t replay;
+        if (rec->re || is_fwd(rec) || !map_get(&first_replay, (uint64_t)block.i << 32 | rec->instance, &replay))
+            continue;
+        for (uint32_t n = 0; n < rec->n_in; n++) {
+            IrValue in = ir_in(g, g->order.at[i], n);
+            const IrValueRec *value = ir_value(g, in);
+            if (value->def != IR_DEF_RESULT)
+                continue;
+            const IrOpRec *from = ir_op(g, value->op);
+            bool gradient = from->graph == rec->graph && !from->re && ir_scope_block(g->m, from->scope).i != block.i;
+            if (!gradient || v->position[value->op.i] < v->position[replay])
+                continue;
+            IrOp early = {(uint32_t)replay};
+            diag(v->c->s, ir_op(g, early)->span, replay_early, name_of(g, early), value->name);
+            v->status = STATUS_BUG;
+            map_put(&first_replay, (uint64_t)block.i << 32 | rec->instance, value->op.i); /* once per block */
+        }
+    }
+}
+
+Status pass_verify_recompute(PassContext *c)
+{
+    const IrGraph *g = ir_graph_find(c->m, "step");
+    Verifier v = {.c = c, .g = g, .position = ir_positions(g, c->scratch)};
+    for (uint32_t i = 0; i < g->order.n; i++)
+        if (ir_op(g, g->order.at[i])->re)
+            check_replay(&v, g->order.at[i]);
+    check_order(&v);
+    return v.status;
+}

@@ -1,0 +1,323 @@
+#include "runtime/plan_map.h"
+
+#include "base/diag.h"
+#include "base/dtype.h"
+#include "runtime/plan_shapes.h"
+
+typedef struct Reader {
+    Session *s;
+    const unsigned char *bytes;
+    uint64_t n_bytes;
+    uint64_t n_native;
+    RtPlan *plan;
+} Reader;
+
+static Status bad(Reader *r, const char *what)
+{
+    diag(r->s, no_span, plan_bad, what);
+    return STATUS_ENV;
+}
+
+static Status bad_record(Reader *r, const char *record, uint64_t index, const char *what)
+{
+    diag(r->s, no_span, plan_record, record, (unsigned long long)index, what);
+    return STATUS_ENV;
+}
+
+/* -- the pieces that records are made of -- */
+
+static bool is_string(const Reader *r, uint32_t at)
+{
+    return at < r->plan->n_strings;
+}
+
+static bool is_range(uint64_t first, uint64_t n, uint64_t of)
+{
+    return n <= of && first <= of - n;
+}
+
+static bool in_arena(const Reader *r, uint64_t offset, uint64_t bytes)
+{
+    return is_range(offset, bytes, r->plan->header->arena_bytes);
+}
+
+/* Elements from the first to the last one that the tensor touches; 0 if its form is impossible. */
+static uint64_t tensor_extent(const PlanTensor *t)
+{
+    if (t->numel < 1 || t->run < 1 || t->pitch < t->run)
+        return 0;
+    int64_t rows = rt_size_mul((t->numel - 1) / t->run, t->pitch);
+    int64_t rest = (t->numel - 1) % t->run + 1;
+    return rows > INT64_MAX - rest ? 0 : (uint64_t)(rows + rest);
+}
+
+static const char *tensor_fault(const Reader *r, const PlanTensor *t)
+{
+    if (t->dtype >= DTYPE_COUNT)
+        return "its dtype does not exist";
+    if (!is_string(r, t->name))
+        return "its name lies outside the strings";
+    if (t->offset == PLAN_ABSENT)
+        return NULL;
+    uint64_t size = dtype_bytes((DType)t->dtype), extent = tensor_extent(t);
+    if (!extent)
+        return "its elements have an impossible layout";
+    if (t->offset % size)
+        return "it is not aligned to its elements";
+    if (extent > UINT64_MAX / size || !in_arena(r, t->offset, extent * size))
+        return "it ends outside the arena";
+    return NULL;
+}
+
+/* Bytes of a dense tensor of these dims; UINT64_MAX if they are impossible. */
+static uint64_t dims_bytes(uint32_t dtype, uint32_t rank, const int64_t *dim)
+{
+    if (rank > PLAN_MAX_RANK || dtype >= DTYPE_COUNT)
+        return UINT64_MAX;
+    int64_t numel = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        numel = dim[i] < 1 ? INT64_MAX : rt_size_mul(numel, dim[i]);
+    int64_t bytes = rt_size_mul(numel, dtype_bytes((DType)dtype));
+    return bytes == INT64_MAX ? UINT64_MAX : (uint64_t)bytes;
+}
+
+/* -- records -- */
+
+static const char *instr_fault(const Reader *r, const PlanInstr *instr)
+{
+    const RtPlan *plan = r->plan;
+    if (instr->kernel >= PLAN_KERNEL_COUNT)
+        return "its kernel does not exist";
+    const RtKernelShape *shape = rt_kernel_shape(instr->kernel);
+    bool fused = instr->kernel == PLAN_KERNEL_fused;
+    if (fused && instr->code >= r->n_native)
+        return "its native code does not exist";
+    if (!is_range(instr->first_tensor, instr->n_tensors, plan->n_tensors))
+        return "its tensors lie outside the table";
+    if (!is_range(instr->first_param, instr->n_params, plan->n_params))
+        return "its parameters lie outside the table";
+    if (!is_range(instr->first_death, instr->n_deaths, plan->n_deaths))
+        return "its deaths lie outside the table";
+    if (instr->n_tensors < shape->n_tensors || (!shape->variadic && instr->n_tensors > shape->n_tensors))
+        return "it has not as many tensors as its kernel";
+    if (!fused && instr->n_params != shape->n_params)
+        return "it has not as many parameters as its kernel";
+    if (!is_string(r, instr->name) || !is_string(r, instr->file))
+        return "its name lies outside the strings";
+    if (instr->phase > PLAN_EVAL)
+        return "its phase does not exist";
+    if (instr->instance >= (uint64_t)plan->header->micro_batches)
+        return "its micro-batch does not exist";
+    if (instr->workspace == PLAN_ABSENT ? instr->workspace_bytes != 0
+                                        : !in_arena(r, instr->workspace, instr->workspace_bytes))
+        return "its workspace ends outside the arena";
+    if (instr->workspace != PLAN_ABSENT && instr->workspace % 8)
+        return "its workspace is not aligned";
+    return rt_plan_shape_fault(instr, plan->tensors + instr->first_tensor, plan->params + instr->first_param);
+}
+
+static const char *death_fault(const Reader *r, const PlanRange *death)
+{
+    if (death->dtype >= DTYPE_COUNT || !is_string(r, death->name))
+        return "its dtype or name does not exist";
+    return in_arena(r, death->offset, death->bytes) ? NULL : "it ends outside the arena";
+}
+
+static const char *state_fault(const Reader *r, const PlanState *state)
+{
+    if (!is_string(r, state->name) || !is_string(r, state->file))
+        return "its name lies outside the strings";
+    if (state->kind > PLAN_STATE_SCALAR)
+        return "its kind does not exist";
+    if (state->of >= r->plan->n_states)
+        return "its parameter does not exist";
+    uint64_t bytes = dims_bytes(state->dtype, state->rank, state->dim);
+    if (bytes == UINT64_MAX || bytes != state->bytes)
+        return "its size is not what its dims say";
+    if (state->offset % dtype_bytes((DType)state->dtype))
+        return "it is not aligned to its elements";
+    return in_arena(r, state->offset, bytes) ? NULL : "it ends outside the arena";
+}
+
+static const char *input_fault(const Reader *r, const PlanInput *input)
+{
+    if (!is_string(r, input->name))
+        return "its name lies outside the strings";
+    if (input->dtype != DTYPE_I32)
+        return "its dtype is not i32";
+    uint64_t bytes = dims_bytes(input->dtype, input->rank, input->dim), total;
+    if (bytes == UINT64_MAX || input->stride_bytes < bytes || input->stride_bytes % 4 || input->offset % 4)
+        return "its pieces have an impossible layout";
+    if (__builtin_mul_overflow((uint64_t)(r->plan->header->micro_batches - 1), (uint64_t)input->stride_bytes,
+                               &total) ||
+        __builtin_add_overflow(total, bytes, &total) || !in_arena(r, input->offset, total))
+        return "it ends outside the arena";
+    return NULL;
+}
+
+static const char *dense_fault(const Reader *r, const PlanTensor *t, uint32_t rank, const int64_t *dim)
+{
+    const char *fault = tensor_fault(r, t);
+    if (fault)
+        return fault;
+    if (t->offset == PLAN_ABSENT)
+        return "it is not in the arena";
+    uint64_t bytes = dims_bytes(t->dtype, rank, dim);
+    if (bytes == UINT64_MAX || bytes != (uint64_t)t->numel * dtype_bytes((DType)t->dtype))
+        return "its size is not what its dims say";
+    return NULL;
+}
+
+static const char *grad_fault(const Reader *r, const PlanGrad *grad)
+{
+    if (grad->state >= r->plan->n_states)
+        return "its parameter does not exist";
+    const PlanState *state = &r->plan->states[grad->state];
+    return dense_fault(r, &grad->tensor, state->rank, state->dim);
+}
+
+/* -- the header and its tables -- */
+
+static Status map_table(Reader *r, const char *name, const PlanTable *table, uint64_t record_bytes,
+                        const void **out_records, uint64_t *out_n)
+{
+    bool aligned = record_bytes == 1 || table->offset % 8 == 0;
+    if (!aligned || table->offset < sizeof(PlanHeader) || table->offset > r->n_bytes ||
+        table->count > (r->n_bytes - table->offset) / record_bytes) {
+        diag(r->s, no_span, plan_record, name, 0ull, "the table lies outside the plan");
+        return STATUS_ENV;
+    }
+    *out_records = r->bytes + table->offset;
+    *out_n = table->count;
+    return STATUS_OK;
+}
+
+#define MAP_TABLE(r, T, field)                                                                     \
+    do {                                                                                           \
+        const void *records_;                                                                      \
+        TRY(map_table(r, #field, &(r)->plan->header->field, sizeof(T), &records_,                  \
+                      &(r)->plan->n_##field));                                                     \
+        (r)->plan->field = records_;                                                               \
+    } while (0)
+
+static Status map_header(Reader *r)
+{
+    if (r->n_bytes < sizeof(PlanHeader))
+        return bad(r, "it is shorter than its header");
+    if ((uintptr_t)r->bytes % 8)
+        return bad(r, "it is not aligned in memory");
+    const PlanHeader *header = (const void *)r->bytes;
+    r->plan->header = header;
+    if (header->magic != PLAN_MAGIC)
+        return bad(r, "it does not begin as a plan");
+    if (header->version != PLAN_VERSION)
+        return bad(r, "its version is another than this runtime's");
+    if (header->total_bytes != r->n_bytes)
+        return bad(r, "its length is not what its header says");
+    if (header->hash != map_hash(r->bytes + sizeof *header, r->n_bytes - sizeof *header, 0))
+        return bad(r, "its bytes do not have the hash that its header says");
+    return STATUS_OK;
+}
+
+static Status map_tables(Reader *r)
+{
+    MAP_TABLE(r, char, strings);
+    MAP_TABLE(r, PlanInstr, instrs);
+    MAP_TABLE(r, PlanInstr, eval_instrs);
+    MAP_TABLE(r, PlanTensor, tensors);
+    MAP_TABLE(r, PlanParam, params);
+    MAP_TABLE(r, PlanRange, deaths);
+    MAP_TABLE(r, PlanState, states);
+    MAP_TABLE(r, PlanInput, inputs);
+    MAP_TABLE(r, PlanKept, kept);
+    MAP_TABLE(r, PlanGrad, grads);
+    MAP_TABLE(r, PlanOutside, outside);
+    const RtPlan *plan = r->plan;
+    if (!plan->n_strings || plan->n_strings > UINT32_MAX || plan->strings[0] ||
+        plan->strings[plan->n_strings - 1])
+        return bad(r, "its strings are not terminated");
+    return STATUS_OK;
+}
+
+static Status check_scalars(Reader *r)
+{
+    const PlanScalars *s = &r->plan->header->scalars;
+    const struct {
+        const char *name;
+        uint64_t offset, bytes;
+    } scalars[] = {
+        {"lr", s->lr, 4}, {"step", s->step, 8}, {"seed", s->seed, 8}, {"count", s->count, 8},
+        {"inverse", s->inverse, 4}, {"loss_sum", s->loss_sum, 8}, {"loss", s->loss, 8},
+        {"norm", s->norm, 8}, {"coef", s->coef, 4}, {"skipped", s->skipped, 8},
+        {"eval_sum", s->eval_sum, 8}, {"sample0", s->sample0, 8},
+    };
+    for (uint64_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        if (scalars[i].offset != PLAN_ABSENT &&
+            (scalars[i].offset % scalars[i].bytes || !in_arena(r, scalars[i].offset, scalars[i].bytes)))
+            return bad_record(r, "scalar", i, "it ends outside the arena");
+    return STATUS_OK;
+}
+
+static Status check_header(Reader *r)
+{
+    const PlanHeader *h = r->plan->header;
+    if (h->micro_batches < 1 || h->batch < 1 || h->seq < 1 || h->micro_batches > UINT32_MAX ||
+        rt_size_mul(h->micro_batches, rt_size_mul(h->batch, h->seq)) == INT64_MAX)
+        return bad(r, "its batch has an impossible size");
+    if (h->arena_bytes > (uint64_t)1 << 48 || h->thread_scratch_bytes > (uint64_t)1 << 40)
+        return bad(r, "its arena or its workers' scratch has an impossible size");
+    if (!is_string(r, h->model) || !is_string(r, h->model_config) || !is_string(r, h->settings) ||
+        !is_string(r, h->report))
+        return bad(r, "a string of its header lies outside the strings");
+    return check_scalars(r);
+}
+
+static Status check_instrs(Reader *r, const char *table, const PlanInstr *instrs, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const char *fault = instr_fault(r, &instrs[i]);
+        if (fault)
+            return bad_record(r, table, i, fault);
+    }
+    return STATUS_OK;
+}
+
+#define CHECK_EACH(r, table, what, fault_of)                                                       \
+    for (uint64_t i_ = 0; i_ < (r)->plan->n_##table; i_++) {                                       \
+        const char *fault_ = fault_of((r), &(r)->plan->table[i_]);                                 \
+        if (fault_)                                                                                \
+            return bad_record((r), what, i_, fault_);                                              \
+    }
+
+static const char *kept_fault(const Reader *r, const PlanKept *kept)
+{
+    return dense_fault(r, &kept->tensor, kept->rank, kept->dim);
+}
+
+static const char *outside_fault(const Reader *r, const PlanOutside *outside)
+{
+    return is_string(r, outside->name) ? NULL : "its name lies outside the strings";
+}
+
+static Status check_records(Reader *r)
+{
+    CHECK_EACH(r, tensors, "tensor", tensor_fault);
+    CHECK_EACH(r, deaths, "death", death_fault);
+    CHECK_EACH(r, states, "state", state_fault);
+    CHECK_EACH(r, inputs, "input", input_fault);
+    CHECK_EACH(r, kept, "kept value", kept_fault);
+    CHECK_EACH(r, grads, "gradient", grad_fault);
+    CHECK_EACH(r, outside, "line of memory outside the arena", outside_fault);
+    TRY(check_instrs(r, "instruction", r->plan->instrs, r->plan->n_instrs));
+    return check_instrs(r, "instruction of the evaluation", r->plan->eval_instrs, r->plan->n_eval_instrs);
+}
+
+Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels, RtPlan *out_plan)
+{
+    *out_plan = (RtPlan){0};
+    Reader r = {s, bytes, n_bytes, n_native_kernels, out_plan};
+    TRY(map_header(&r));
+    TRY(map_tables(&r));
+    TRY(check_header(&r));
+    return check_records(&r);
+}

@@ -1,0 +1,298 @@
+#include "runtime/plan_shapes.h"
+
+#include "base/dtype.h"
+#include "runtime/abi/workspace.h"
+
+static const RtKernelShape shapes[] = {
+#define KERNEL(name, doc, tensors, params, workspace)                                              \
+    {#name, PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS,                                         \
+     PLAN_KERNEL_##name == PLAN_KERNEL_fused || PLAN_KERNEL_##name == PLAN_KERNEL_concat ||        \
+         PLAN_KERNEL_##name == PLAN_KERNEL_grad_norm},
+#include "runtime/abi/kernels.def"
+#undef KERNEL
+};
+
+const RtKernelShape *rt_kernel_shape(uint32_t kernel)
+{
+    return &shapes[kernel];
+}
+
+int64_t rt_size_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+typedef struct Question { /* about one instruction; the first `no` stays */
+    const PlanTensor *t;
+    const PlanParam *p;
+    uint32_t n_tensors;
+    const char *no;
+} Question;
+
+enum {
+    REALS = 1 << DTYPE_F64 | 1 << DTYPE_F32 | 1 << DTYPE_BF16 | 1 << DTYPE_F16,
+    WIDE = 1 << DTYPE_F64 | 1 << DTYPE_F32,
+    F64 = 1 << DTYPE_F64,
+    F32 = 1 << DTYPE_F32,
+    I64 = 1 << DTYPE_I64,
+    I32 = 1 << DTYPE_I32,
+};
+
+static void refuse(Question *q, const char *why)
+{
+    if (!q->no)
+        q->no = why;
+}
+
+static void may(Question *q, int tensor, int64_t numel, unsigned dtypes)
+{
+    const PlanTensor *t = &q->t[tensor];
+    if (t->offset == PLAN_ABSENT)
+        return;
+    if (t->numel != numel)
+        refuse(q, "a tensor's size is not what the parameters say");
+    if (!(dtypes >> t->dtype & 1))
+        refuse(q, "a tensor's dtype is not what the kernel takes");
+}
+
+static void must(Question *q, int tensor, int64_t numel, unsigned dtypes)
+{
+    if (q->t[tensor].offset == PLAN_ABSENT)
+        refuse(q, "a tensor that the kernel needs is absent");
+    may(q, tensor, numel, dtypes);
+}
+
+static int64_t count(Question *q, int param)
+{
+    if (q->p[param].i < 1)
+        refuse(q, "a size is not positive");
+    return q->p[param].i;
+}
+
+static int64_t mul(int64_t a, int64_t b)
+{
+    return rt_size_mul(a, b);
+}
+
+#define COUNT(kernel, name) int64_t name = count(q, PLAN_##kernel##_##name)
+#define MUST(kernel, name, numel, dtypes) must(q, PLAN_T_##kernel##_##name, numel, dtypes)
+#define MAY(kernel, name, numel, dtypes) may(q, PLAN_T_##kernel##_##name, numel, dtypes)
+
+static void shape_fused(Question *q)
+{
+    (void)q; /* its native code knows; the executor checks the workspace against it */
+}
+
+static void shape_gemm(Question *q)
+{
+    COUNT(gemm, m);
+    COUNT(gemm, n);
+    COUNT(gemm, k);
+    MUST(gemm, c, mul(m, n), REALS);
+    MUST(gemm, a, mul(m, k), REALS);
+    MUST(gemm, b, mul(k, n), REALS);
+    MAY(gemm, bias, n, REALS);
+}
+
+static void shape_embed(Question *q)
+{
+    COUNT(embed, tokens);
+    COUNT(embed, width);
+    COUNT(embed, rows);
+    MUST(embed, y, mul(tokens, width), REALS);
+    MUST(embed, table, mul(rows, width), REALS);
+    MUST(embed, ids, tokens, I32);
+}
+
+static void shape_embed_grad(Question *q)
+{
+    COUNT(embed_grad, tokens);
+    COUNT(embed_grad, width);
+    COUNT(embed_grad, rows);
+    MUST(embed_grad, dtable, mul(rows, width), REALS);
+    MUST(embed_grad, ids, tokens, I32);
+    MUST(embed_grad, dy, mul(tokens, width), REALS);
+}
+
+static void shape_rope_table(Question *q)
+{
+    COUNT(rope_table, tokens);
+    COUNT(rope_table, dims);
+    MUST(rope_table, cos, mul(tokens, dims / 2), WIDE);
+    MUST(rope_table, sin, mul(tokens, dims / 2), WIDE);
+    MUST(rope_table, positions, tokens, I32);
+    if (dims % 2)
+        refuse(q, "an odd number of rotated dims");
+    if (q->p[PLAN_rope_table_kind].i < 0 || q->p[PLAN_rope_table_kind].i > 3)
+        refuse(q, "an unknown kind of rope");
+}
+
+static void shape_attention(Question *q)
+{
+    COUNT(attention, batch);
+    COUNT(attention, seq);
+    COUNT(attention, heads);
+    COUNT(attention, kv_heads);
+    COUNT(attention, dim);
+    int64_t tokens = mul(batch, seq);
+    MUST(attention, o, mul(tokens, mul(heads, dim)), REALS);
+    MAY(attention, lse, mul(tokens, heads), WIDE);
+    MUST(attention, q, mul(tokens, mul(heads, dim)), REALS);
+    MUST(attention, k, mul(tokens, mul(kv_heads, dim)), REALS);
+    MUST(attention, v, mul(tokens, mul(kv_heads, dim)), REALS);
+    MAY(attention, segments, tokens, I32);
+    MAY(attention, keep, tokens, I32);
+    if (kv_heads < 1 || heads % kv_heads)
+        refuse(q, "the heads are no multiple of the kv heads");
+}
+
+static void shape_attention_grad(Question *q)
+{
+    COUNT(attention_grad, batch);
+    COUNT(attention_grad, seq);
+    COUNT(attention_grad, heads);
+    COUNT(attention_grad, kv_heads);
+    COUNT(attention_grad, dim);
+    int64_t tokens = mul(batch, seq);
+    int64_t wide = mul(tokens, mul(heads, dim)), narrow = mul(tokens, mul(kv_heads, dim));
+    MAY(attention_grad, dq, wide, REALS);
+    MAY(attention_grad, dk, narrow, REALS);
+    MAY(attention_grad, dv, narrow, REALS);
+    MUST(attention_grad, do, wide, REALS);
+    MUST(attention_grad, q, wide, REALS);
+    MUST(attention_grad, k, narrow, REALS);
+    MUST(attention_grad, v, narrow, REALS);
+    MUST(attention_grad, o, wide, REALS);
+    MUST(attention_grad, lse, mul(tokens, heads), WIDE);
+    MAY(attention_grad, segments, tokens, I32);
+    MAY(attention_grad, keep, tokens, I32);
+    if (kv_heads < 1 || heads % kv_heads)
+        refuse(q, "the heads are no multiple of the kv heads");
+}
+
+static void shape_lm_loss(Question *q)
+{
+    COUNT(lm_loss, tokens);
+    COUNT(lm_loss, width);
+    COUNT(lm_loss, vocab);
+    MUST(lm_loss, loss, 1, WIDE);
+    MAY(lm_loss, lse, tokens, WIDE);
+    MUST(lm_loss, h, mul(tokens, width), REALS);
+    MUST(lm_loss, w, mul(vocab, width), REALS);
+    MUST(lm_loss, targets, tokens, I32);
+}
+
+static void shape_lm_loss_grad(Question *q)
+{
+    COUNT(lm_loss_grad, tokens);
+    COUNT(lm_loss_grad, width);
+    COUNT(lm_loss_grad, vocab);
+    MAY(lm_loss_grad, dh, mul(tokens, width), REALS);
+    MAY(lm_loss_grad, dw, mul(vocab, width), REALS);
+    MUST(lm_loss_grad, seed, 1, WIDE);
+    MUST(lm_loss_grad, h, mul(tokens, width), REALS);
+    MUST(lm_loss_grad, w, mul(vocab, width), REALS);
+    MUST(lm_loss_grad, targets, tokens, I32);
+    MUST(lm_loss_grad, lse, tokens, WIDE);
+}
+
+static void shape_concat(Question *q)
+{
+    COUNT(concat, rows);
+    COUNT(concat, width);
+    COUNT(concat, n);
+    MUST(concat, y, mul(rows, mul(width, n)), REALS);
+    if (q->n_tensors < 2 || (uint64_t)n != q->n_tensors - 1) {
+        refuse(q, "the number of parts is not what the parameter says");
+        return;
+    }
+    for (uint32_t i = 1; i < q->n_tensors; i++)
+        may(q, (int)i, mul(rows, width), REALS);
+}
+
+static void shape_count_targets(Question *q)
+{
+    COUNT(count_targets, n);
+    MUST(count_targets, targets, n, I32);
+    MUST(count_targets, count, 1, I64);
+    MUST(count_targets, inverse, 1, WIDE);
+}
+
+static void shape_accumulate(Question *q)
+{
+    int64_t numel = q->t[PLAN_T_accumulate_x].numel;
+    MUST(accumulate, state, numel, REALS);
+    MUST(accumulate, x, numel, REALS);
+}
+
+static void shape_norm_sq(Question *q)
+{
+    COUNT(norm_sq, n);
+    MUST(norm_sq, y, 1, F64);
+    MUST(norm_sq, x, n, REALS);
+}
+
+static void shape_grad_norm(Question *q)
+{
+    MUST(grad_norm, norm, 1, F64);
+    MUST(grad_norm, coef, 1, WIDE);
+    if (q->p[PLAN_grad_norm_n].i < 0 || (uint64_t)q->p[PLAN_grad_norm_n].i != q->n_tensors - 2)
+        refuse(q, "the number of parts is not what the parameter says");
+    for (uint32_t i = PLAN_T_grad_norm_TENSORS; i < q->n_tensors; i++)
+        must(q, (int)i, 1, F64);
+}
+
+static void shape_loss_mean(Question *q)
+{
+    MUST(loss_mean, loss, 1, F64);
+    MUST(loss_mean, sum, 1, WIDE);
+    MUST(loss_mean, inverse, 1, WIDE);
+}
+
+static void shape_adamw(Question *q)
+{
+    int64_t numel = q->t[PLAN_T_adamw_w].numel;
+    MUST(adamw, w, numel, REALS);
+    MUST(adamw, g, numel, REALS);
+    MUST(adamw, m, numel, REALS);
+    MUST(adamw, v, numel, REALS);
+    MAY(adamw, master, numel, WIDE);
+    MUST(adamw, coef, 1, WIDE);
+    MUST(adamw, lr, 1, WIDE);
+    MUST(adamw, step, 1, I64);
+}
+
+static void shape_sgd(Question *q)
+{
+    int64_t numel = q->t[PLAN_T_sgd_w].numel;
+    MUST(sgd, w, numel, REALS);
+    MUST(sgd, g, numel, REALS);
+    MAY(sgd, m, numel, REALS);
+    MAY(sgd, master, numel, WIDE);
+    MUST(sgd, coef, 1, WIDE);
+    MUST(sgd, lr, 1, WIDE);
+    MUST(sgd, step, 1, I64);
+}
+
+static void shape_advance(Question *q)
+{
+    MUST(advance, step, 1, I64);
+    MUST(advance, skipped, 1, I64);
+    MUST(advance, coef, 1, WIDE);
+}
+
+const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensors, const PlanParam *params)
+{
+    static void (*const questions[])(Question *) = {
+#define KERNEL(name, ...) shape_##name,
+#include "runtime/abi/kernels.def"
+#undef KERNEL
+    };
+    Question q = {.t = tensors, .p = params, .n_tensors = instr->n_tensors};
+    questions[instr->kernel](&q);
+    if (!q.no && instr->kernel != PLAN_KERNEL_fused &&
+        instr->workspace_bytes < plan_workspace_bytes((PlanKernel)instr->kernel, params, tensors))
+        q.no = "the workspace is smaller than the kernel needs";
+    return q.no;
+}

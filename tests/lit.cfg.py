@@ -1,0 +1,20 @@
+import os
+import lit.formats
+
+config.name = "stepc"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".test", ".sir", ".model", ".yaml"]
+config.excludes = ["Inputs", "fixtures"]
+config.test_source_root = os.path.dirname(__file__)
+build = lit_config.params.get("build", os.path.join(config.test_source_root, "..", "build"))
+config.test_exec_root = os.path.join(build, "tests", "out")
+
+root = os.path.abspath(os.path.join(config.test_source_root, ".."))
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.abspath(build), "/usr/lib/llvm-19/bin", config.environment.get("PATH", "/usr/bin:/bin")])
+config.substitutions.append(("%stepc", os.path.join(os.path.abspath(build), "stepc")))
+config.substitutions.append(("%root", root))
+config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures")))
+config.substitutions.append(("%check", "python3 " + os.path.join(root, "tests", "tools", "check.py")))
+if os.environ.get("STEPC_TEST_FULL") == "1":
+    config.available_features.add("full")

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""check: compares what a step executable wrote with a fixture's reference, or with another run, bit for bit.
+
+  check.py parity FIXTURE_DIR LOG GRADS SAVE_DIR     the figures that f32 runs must reach
+  check.py same LOG LOG... [-- GRADS GRADS...]       losses, norms and gradients bit-identical
+"""
+import json
+import math
+import struct
+import sys
+
+FORMATS = {"F32": "f", "F64": "d", "I64": "q", "I32": "i"}
+
+
+def read(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    out = {}
+    for name, t in header.items():
+        begin, end = (8 + n + x for x in t["data_offsets"])
+        raw = data[begin:end]
+        if t["dtype"] == "BF16":
+            raw = b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
+            values = struct.unpack("<%df" % (len(raw) // 4), raw)
+        else:
+            form = FORMATS[t["dtype"]]
+            values = struct.unpack("<%d%s" % (len(raw) // struct.calcsize(form), form), raw)
+        out[name] = (t["shape"], values)
+    return out
+
+
+def read_log(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file if '"loss"' in line]
+
+
+def relative_l2(a, b):
+    top = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)))
+    bottom = math.sqrt(sum(y * y for y in b))
+    return top / bottom if bottom else top
+
+
+def fail(message):
+    print("FAIL " + message)
+    sys.exit(1)
+
+
+def near(what, got, want, bound):
+    error = abs(got - want) / abs(want)
+    if not error <= bound:
+        fail("%s: %r, reference %r: relative error %.2e > %g" % (what, got, want, error, bound))
+    return error
+
+
+def strip(name):
+    return name[len("transformer."):] if name.startswith("transformer.") else name
+
+
+def compare(what, got_path, want_path, bound):
+    got = {strip(k): v for k, v in read(got_path).items()}
+    want = {strip(k): v for k, v in read(want_path).items()}
+    worst = 0.0
+    for name, (shape, values) in sorted(want.items()):
+        if name == "lm_head.weight" and name not in got:
+            continue  # tied: one of the two names
+        if name not in got:
+            fail("%s: no tensor %s" % (what, name))
+        if got[name][0] != shape:
+            fail("%s: %s has shape %s, reference %s" % (what, name, got[name][0], shape))
+        error = relative_l2(got[name][1], values)
+        worst = max(worst, error)
+        if not error <= bound:
+            fail("%s: %s: relative L2 error %.2e > %g" % (what, name, error, bound))
+    return worst
+
+
+def parity(fixture, log, grads, save):
+    reference = json.load(open(fixture + "/reference.json"))
+    steps = read_log(log)
+    if len(steps) != len(reference["losses"]):
+        fail("%d steps in the log, %d in the reference" % (len(steps), len(reference["losses"])))
+    first = near("first loss", steps[0]["loss"], reference["losses"][0], 1e-5)
+    loss = max(near("loss of step %d" % (i + 1), s["loss"], r, 1e-4)
+               for i, (s, r) in enumerate(zip(steps, reference["losses"])))
+    norm = max(near("norm of step %d" % (i + 1), s["grad_norm"], r, 1e-3)
+               for i, (s, r) in enumerate(zip(steps, reference["grad_norms"])))
+    grad = compare("gradients", grads, fixture + "/grads.safetensors", 1e-4)
+    final = compare("final parameters", save + "/model.safetensors", fixture + "/final.safetensors", 1e-3)
+    print("ok first loss %.1e, losses %.1e, norms %.1e, gradients %.1e, final %.1e" % (first, loss, norm, grad, final))
+
+
+def same(arguments):
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    logs, grads = arguments[:split], arguments[split + 1:]
+    keys = ("step", "loss", "grad_norm", "num_label_tokens")
+    want = [[s[k] for k in keys] for s in read_log(logs[0])]
+    if not want:
+        fail("%s holds no step" % logs[0])
+    for path in logs[1:]:
+        got = [[s[k] for k in keys] for s in read_log(path)]
+        if got != want:
+            fail("%s differs from %s: %s against %s" % (path, logs[0], got, want))
+    for path in grads[1:]:
+        a, b = open(grads[0], "rb").read(), open(path, "rb").read()
+        if a != b:
+            x, y = read(grads[0]), read(path)
+            names = [n for n in x if x[n] != y.get(n)]
+            fail("%s differs from %s in %s" % (path, grads[0], names[:5]))
+    print("ok %d logs, %d gradients" % (len(logs), len(grads)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "parity":
+        parity(*sys.argv[2:6])
+    elif sys.argv[1] == "same":
+        same(sys.argv[2:])
+    else:
+        fail("unknown check " + sys.argv[1])
