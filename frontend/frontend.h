@@ -24,5 +24,7 @@ typedef struct FrontModel {
 } FrontModel;
 
 Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel *out_model);
+/* What `stepc import` says of a folder or a config.json: definition, type, sizes, parameters. */
+Status front_config_describe(Session *s, const FrontModelRequest *request, FILE *out);
 
 #endif

@@ -133,6 +133,7 @@ typedef struct FrontConfigKey {
     FrontName name;
     FrontTypeKind type;
     FrontExpr *fallback; /* NULL: the key is required */
+    bool ignored;        /* `ignore`: known, and read by nobody on purpose */
 } FrontConfigKey;
 typedef VEC(FrontConfigKey) FrontConfigKeys;
 
@@ -159,7 +160,6 @@ typedef enum FrontStmtKind {
     FRONT_STMT_REQUIRE,
     FRONT_STMT_AXIS,
     FRONT_STMT_CONFIG,
-    FRONT_STMT_IGNORE, /* config keys that are read by nobody on purpose */
     FRONT_STMT_INPUT,
     FRONT_STMT_INIT, /* `weights init ...` */
 } FrontStmtKind;
@@ -176,7 +176,6 @@ struct FrontStmt {
         struct { FrontExpr *condition; FrontExpr *message; } require;
         FrontAxisDecls axes;
         FrontConfigKeys keys;
-        FrontNames ignored;
         FrontInputDecls inputs;
         FrontInit init;
     } u;

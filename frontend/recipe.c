@@ -16,7 +16,7 @@ typedef struct Key {
 } Key;
 
 static const Key keys[] = {
-#define KEY(path, type, field, preset, rule, doc) \
+#define KEY(path, type, field, preset, rule, doc)                                                  \
     {path, FRONT_KEY_##type, offsetof(FrontRecipe, field), preset, rule, doc, true},
 #define UNUSED(path, doc) {path, FRONT_KEY_Int, 0, NULL, NULL, doc, false},
 #include "frontend/recipe_keys.def"
@@ -46,8 +46,8 @@ FrontKeyInfo front_recipe_key(uint32_t i)
 #undef FRONT_KEY_NAME
     };
     const Key *key = &keys[i];
-    return (FrontKeyInfo){key->path, key->used ? types[key->type] : "", key->preset,
-                          key->rule, key->doc, key->used};
+    return (FrontKeyInfo){
+        key->path, key->used ? types[key->type] : "", key->preset, key->rule, key->doc, key->used};
 }
 
 /* -- looking up -- */
@@ -71,7 +71,8 @@ static bool is_unused_section(const char *path)
 {
     size_t n = strlen(path);
     for (uint32_t i = 0; i < N_KEYS; i++)
-        if (is_wild(keys[i].path) && strlen(keys[i].path) == n + 2 && !strncmp(keys[i].path, path, n))
+        if (is_wild(keys[i].path) && strlen(keys[i].path) == n + 2 &&
+            !strncmp(keys[i].path, path, n))
             return true;
     return false;
 }
@@ -96,7 +97,8 @@ static const char *word_below(Loader *l, const char *path, const char *section)
     return *word == '*' ? NULL : intern_n(&l->s->interner, word, length);
 }
 
-/* The nearest key of the same section; else a key of another section that has the very name, or nearly. */
+/* The nearest key of the same section; else a key of another section that has the very name, or
+ * nearly. */
 static const char *suggest(Loader *l, const char *section, const char *name)
 {
     const char *names[N_KEYS], *last[N_KEYS];
@@ -135,13 +137,14 @@ static void unknown_key(Loader *l, const char *section, const FrontEntry *entry,
         diag(l->s, no_span, did_you_mean, near);
 }
 
-static FrontValue value_of(Loader *l, const Key *key, Span span)
+static FrontField value_of(Loader *l, const Key *key, Span span)
 {
     void *field = (char *)l->recipe + key->offset;
-    return (FrontValue){l->s, key->path, key->type, key->rule, field, span};
+    return (FrontField){l->s, key->path, key->type, key->rule, field, span};
 }
 
-/* Takes `use_cache` and the like out of a free section, so that only what has an effect is passed on. */
+/* Takes `use_cache` and the like out of a free section, so that only what has an effect is passed
+ * on. */
 static void drop_unused_below(Loader *l, const char *path, FrontNode *map)
 {
     uint32_t kept = 0;
@@ -167,8 +170,8 @@ static void walk_entry(Loader *l, const char *section, const FrontEntry *entry)
     if (key && key->used) {
         if (key->type == FRONT_KEY_Json && entry->value->kind == FRONT_NODE_MAP)
             drop_unused_below(l, path, entry->value);
-        FrontValue value = value_of(l, key, entry->span);
-        front_value_read(&value, entry->value);
+        FrontField value = value_of(l, key, entry->span);
+        front_field_read(&value, entry->value);
     } else if (key || is_unused_section(path)) {
         note_unused(l, path, entry->span);
     } else if (!is_section(path)) {
@@ -185,6 +188,32 @@ static void walk(Loader *l, const char *section, const FrontNode *map)
 {
     for (uint32_t i = 0; i < map->entries.n; i++)
         walk_entry(l, section, &map->entries.at[i]);
+}
+
+/* Keys that have an effect, but none beside the recipe's other keys. */
+static void note_moot(Loader *l)
+{
+    const FrontRecipe *r = l->recipe;
+    bool pipelined = r->pp_size.v > 1, wsd = !strcmp(r->lr_style.v, "WSD");
+    const struct {
+        bool moot;
+        const char *path;
+        Span span;
+    } keys_of[] = {
+        {!pipelined && r->pp_schedule.given, "distributed.pipeline.pp_schedule",
+         r->pp_schedule.span},
+        {!pipelined && r->pp_microbatch.given, "distributed.pipeline.pp_microbatch_size",
+         r->pp_microbatch.span},
+        {!wsd && r->wsd_decay.given, "lr_scheduler.wsd_decay_steps", r->wsd_decay.span},
+        {!wsd && r->wsd_style.given, "lr_scheduler.lr_wsd_decay_style", r->wsd_style.span},
+        {r->reduce.given, "stepc.precision.reduce (one rank has nothing to reduce)",
+         r->reduce.span},
+        {!r->checkpoint_enabled.v && r->checkpoint_dir.given, "checkpoint.checkpoint_dir",
+         r->checkpoint_dir.span},
+    };
+    for (unsigned i = 0; i < sizeof keys_of / sizeof *keys_of; i++)
+        if (keys_of[i].moot)
+            note_unused(l, keys_of[i].path, keys_of[i].span);
 }
 
 static void record_unused(Loader *l)
@@ -210,9 +239,9 @@ static Status read_presets(Loader *l)
         Source source = {sym(l->s, "default"), keys[i].preset, strlen(keys[i].preset)};
         FrontNode *node;
         TRY(front_yaml_parse(l->s, &source, &node));
-        FrontValue value = value_of(l, &keys[i], no_span);
-        front_value_read(&value, node);
-        front_value_mark_default(&value);
+        FrontField value = value_of(l, &keys[i], no_span);
+        front_field_read(&value, node);
+        front_field_mark_default(&value);
     }
     return STATUS_OK;
 }
@@ -260,7 +289,8 @@ static Status parse_set_value(Session *s, Source set, size_t value_at, FrontNode
 
 static Status apply_set(Session *s, FrontNode *root, const char *text, uint32_t index)
 {
-    Source set = {intern_printf(&s->interner, index ? "--set#%u" : "--set", index + 1), text, strlen(text)};
+    Source set = {intern_printf(&s->interner, index ? "--set#%u" : "--set", index + 1), text,
+                  strlen(text)};
     session_add_source(s, set);
     const char *equals = strchr(text, '=');
     Span span = {set.name, 1, 1, equals ? (uint32_t)(equals - text) : 0};
@@ -281,16 +311,14 @@ static Status apply_set(Session *s, FrontNode *root, const char *text, uint32_t 
     return STATUS_OK;
 }
 
-Status front_recipe_load(Session *s, const char *path, const char *const *sets, uint32_t n_sets,
-                         FrontRecipe *out_recipe)
+Status front_recipe_parse(Session *s, const Source *source, const char *const *sets,
+                          uint32_t n_sets, FrontRecipe *out_recipe)
 {
-    Source source;
     FrontNode *root;
     uint32_t errors = s->n_errors;
-    *out_recipe = (FrontRecipe){.path = path};
-    TRY(session_read_source(s, path, no_span, &source));
-    TRY(front_yaml_parse(s, &source, &root));
-    Span whole = {source.name, 0, 0, 0};
+    *out_recipe = (FrontRecipe){.path = source->name};
+    TRY(front_yaml_parse(s, source, &root));
+    Span whole = {source->name, 0, 0, 0};
     if (!root || front_node_is_none(root))
         root = front_node_map(s, whole);
     if (root->kind != FRONT_NODE_MAP) {
@@ -304,8 +332,17 @@ Status front_recipe_load(Session *s, const char *path, const char *const *sets, 
     const FrontEntry *schedule = front_node_find(root, sym(s, "lr_scheduler"));
     out_recipe->has_schedule = schedule && !front_node_is_none(schedule->value);
     walk(&l, "", root);
+    note_moot(&l);
     record_unused(&l);
     if (!out_recipe->pretrained.given && s->n_errors == errors)
         diag(s, whole, recipe_missing, "model.pretrained_model_name_or_path");
     return s->n_errors > errors ? STATUS_USER : STATUS_OK;
+}
+
+Status front_recipe_load(Session *s, const char *path, const char *const *sets, uint32_t n_sets,
+                         FrontRecipe *out_recipe)
+{
+    Source source;
+    TRY(session_read_source(s, path, no_span, &source));
+    return front_recipe_parse(s, &source, sets, n_sets, out_recipe);
 }

@@ -1,11 +1,12 @@
-/* recipe: a recipe's keys as typed values that know whether and where they were given, and the rules between keys. */
+/* recipe: a recipe's keys as typed values that know whether and where they were given, and the
+ * rules between keys. */
 #ifndef FRONTEND_RECIPE_H
 #define FRONTEND_RECIPE_H
 
 #include "base/dtype.h"
 #include "base/session.h"
 
-/* -- values: `given` is false where `v` is the default; a key without default that is not given has v = 0 or NULL -- */
+/* -- values: `given` is false where `v` is the default, or 0 or NULL where there is none -- */
 
 typedef struct FrontInt { bool given; Span span; int64_t v; } FrontInt;
 typedef struct FrontFloat { bool given; Span span; double v; } FrontFloat;
@@ -15,7 +16,7 @@ typedef struct FrontWords { bool given; Span span; VEC(FrontWord) v; } FrontWord
 typedef struct FrontDtype { bool given; Span span; DType v; } FrontDtype; /* `none` is DTYPE_NONE */
 typedef struct FrontBytes { bool given; Span span; int64_t v; } FrontBytes;
 typedef struct FrontPair { bool given; Span span; double v[2]; } FrontPair;
-typedef struct FrontJson { bool given; Span span; const char *v; } FrontJson; /* an object's JSON text */
+typedef struct FrontJson { bool given; Span span; const char *v; } FrontJson; /* an object's text */
 
 typedef struct FrontGroup { /* optimizer parameter group */
     VEC(FrontWord) match;   /* globs over weight names */
@@ -34,10 +35,14 @@ typedef struct FrontRecipe {
 #undef UNUSED
 } FrontRecipe;
 
-/* Reads `path`, lays `sets` (`key.path=value`, the value YAML) over it, and checks every key. Keys without effect are
- * one record. Errors are reported all at once where they are independent. */
+/* Reads `path`, lays `sets` (`key.path=value`, the value YAML) over it, and checks every key. Keys
+ * without effect are one record. Errors are reported all at once where they are independent. */
 Status front_recipe_load(Session *s, const char *path, const char *const *sets, uint32_t n_sets,
                          FrontRecipe *out_recipe);
+
+/* The same from memory. */
+Status front_recipe_parse(Session *s, const Source *source, const char *const *sets, uint32_t n_sets,
+                          FrontRecipe *out_recipe);
 
 /* -- rules between keys -- */
 
@@ -49,7 +54,8 @@ typedef struct FrontBatch {
 } FrontBatch;
 
 /* `world`: what `--world` says, 0 where it is absent. */
-Status front_recipe_batch(Session *s, const FrontRecipe *recipe, int64_t world, FrontBatch *out_batch);
+Status front_recipe_batch(Session *s, const FrontRecipe *recipe, int64_t world,
+                          FrontBatch *out_batch);
 
 typedef struct FrontRecompute {
     Sym policy; /* none, block, submodule, selective */

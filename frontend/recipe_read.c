@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -13,7 +14,7 @@
 
 enum { MAX_JSON_NODES = 10000 }; /* anchors can make a small text a huge tree */
 
-static void wrong_type(const FrontValue *v, const FrontNode *node, const char *want)
+static void wrong_type(const FrontField *v, const FrontNode *node, const char *want)
 {
     diag(v->s, node->span, recipe_type, v->path, want, front_node_what(node));
 }
@@ -34,12 +35,13 @@ static const char *interval_text(Session *s, const Interval *in)
                         in->close == ')' ? "less than" : "at most", in->high);
 }
 
-static bool in_rule(const FrontValue *v, const FrontNode *node, double x)
+static bool in_rule(const FrontField *v, const FrontNode *node, double x)
 {
     Interval in;
     if (!v->rule || sscanf(v->rule, "%c%lf,%lf%c", &in.open, &in.low, &in.high, &in.close) != 4)
         return true;
-    if ((in.open == '(' ? x > in.low : x >= in.low) && (in.close == ')' ? x < in.high : x <= in.high))
+    if ((in.open == '(' ? x > in.low : x >= in.low) &&
+        (in.close == ')' ? x < in.high : x <= in.high))
         return true;
     diag(v->s, node->span, recipe_range, v->path, node->text, interval_text(v->s, &in));
     return false;
@@ -50,8 +52,6 @@ static bool parse_int(const FrontNode *node, int64_t *out)
     if (node->kind != FRONT_NODE_SCALAR || node->quoted || !*node->text ||
         isspace((unsigned char)*node->text))
         return false;
-    VEC(char) digits = {0};
-    (void)digits;
     char text[32];
     size_t n = 0;
     for (const char *c = node->text; *c; c++) { /* YAML writes 1_000_000 */
@@ -79,7 +79,7 @@ static bool parse_float(const FrontNode *node, double *out)
     return !*end && end != node->text && isfinite(*out) && !strpbrk(node->text, "xX");
 }
 
-static bool read_int(const FrontValue *v, const FrontNode *node)
+static bool read_int(const FrontField *v, const FrontNode *node)
 {
     FrontInt *field = v->field;
     int64_t value;
@@ -93,7 +93,7 @@ static bool read_int(const FrontValue *v, const FrontNode *node)
     return true;
 }
 
-static bool read_float(const FrontValue *v, const FrontNode *node)
+static bool read_float(const FrontField *v, const FrontNode *node)
 {
     FrontFloat *field = v->field;
     double value;
@@ -107,7 +107,7 @@ static bool read_float(const FrontValue *v, const FrontNode *node)
     return true;
 }
 
-static bool read_pair(const FrontValue *v, const FrontNode *node)
+static bool read_pair(const FrontField *v, const FrontNode *node)
 {
     FrontPair *field = v->field;
     double value[2];
@@ -134,8 +134,8 @@ bool front_parse_bytes(const char *text, int64_t *out_bytes)
         const char *name;
         double bytes;
     } units[] = {
-        {"", 1},        {"B", 1},          {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-        {"TiB", 0x1p40}, {"kB", 1e3},      {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+        {"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+        {"TiB", 0x1p40}, {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
     };
     if (!isdigit((unsigned char)*text))
         return false;
@@ -155,7 +155,7 @@ bool front_parse_bytes(const char *text, int64_t *out_bytes)
     return false;
 }
 
-static bool read_bytes(const FrontValue *v, const FrontNode *node)
+static bool read_bytes(const FrontField *v, const FrontNode *node)
 {
     FrontBytes *field = v->field;
     int64_t value;
@@ -187,8 +187,9 @@ static bool same_word(const char *a, size_t a_length, const char *b)
     return i == a_length;
 }
 
-/* The choice as the table spells it; NULL if `text` is none of them. Without a rule, the text itself. */
-static Sym choose(const FrontValue *v, const char *text)
+/* The choice as the table spells it; NULL if `text` is none of them. Without a rule, the text
+ * itself. */
+static Sym choose(const FrontField *v, const char *text)
 {
     if (!v->rule)
         return sym(v->s, text);
@@ -201,24 +202,26 @@ static Sym choose(const FrontValue *v, const char *text)
     return NULL;
 }
 
-static void not_a_choice(const FrontValue *v, const FrontNode *node)
+static void not_a_choice(const FrontField *v, const FrontNode *node)
 {
     char *list = arena_strndup(v->s->arena, v->rule, strlen(v->rule));
     const char *names[16];
     uint32_t n = 0;
-    for (char *c = strtok(arena_strndup(v->s->arena, list, strlen(list)), "|"); c && n < 16;
-         c = strtok(NULL, "|"))
-        names[n++] = c;
-    for (char *c = list; *c; c++)
-        if (*c == '|')
-            *c = ' ';
+    for (char *at = list; n < 16;) {
+        size_t length = strcspn(at, "|");
+        names[n++] = intern_n(&v->s->interner, at, length);
+        if (!at[length])
+            break;
+        at[length] = ' ';
+        at += length + 1;
+    }
     diag(v->s, node->span, recipe_choice, v->path, node->text, list);
     const char *near = diag_nearest(node->text, names, n);
     if (near)
         diag(v->s, no_span, did_you_mean, near);
 }
 
-static bool read_one_word(const FrontValue *v, const FrontNode *node, FrontWord *out)
+static bool read_one_word(const FrontField *v, const FrontNode *node, FrontWord *out)
 {
     if (node->kind != FRONT_NODE_SCALAR || !*node->text) {
         wrong_type(v, node, "a word");
@@ -233,13 +236,13 @@ static bool read_one_word(const FrontValue *v, const FrontNode *node, FrontWord 
     return true;
 }
 
-static bool read_word(const FrontValue *v, const FrontNode *node)
+static bool read_word(const FrontField *v, const FrontNode *node)
 {
     return read_one_word(v, node, v->field);
 }
 
 /* One word, or a list of them. */
-static bool read_words_into(const FrontValue *v, const FrontNode *node, FrontWords *out)
+static bool read_words_into(const FrontField *v, const FrontNode *node, FrontWords *out)
 {
     FrontWord word;
     out->v.n = 0;
@@ -257,12 +260,12 @@ static bool read_words_into(const FrontValue *v, const FrontNode *node, FrontWor
     return true;
 }
 
-static bool read_words(const FrontValue *v, const FrontNode *node)
+static bool read_words(const FrontField *v, const FrontNode *node)
 {
     return read_words_into(v, node, v->field);
 }
 
-static bool read_bool(const FrontValue *v, const FrontNode *node)
+static bool read_bool(const FrontField *v, const FrontNode *node)
 {
     FrontBool *field = v->field;
     if (node->kind == FRONT_NODE_SCALAR && !node->quoted) {
@@ -279,7 +282,7 @@ static bool read_bool(const FrontValue *v, const FrontNode *node)
     return false;
 }
 
-static bool read_dtype(const FrontValue *v, const FrontNode *node)
+static bool read_dtype(const FrontField *v, const FrontNode *node)
 {
     FrontDtype *field = v->field;
     if (node->kind != FRONT_NODE_SCALAR) {
@@ -323,11 +326,11 @@ static cJSON *json_of(const FrontNode *node, uint32_t *budget)
     if (!node->quoted && (!strcasecmp(node->text, "true") || !strcasecmp(node->text, "false")))
         return cJSON_CreateBool(tolower((unsigned char)*node->text) == 't');
     if (parse_float(node, &number))
-        return cJSON_CreateRaw(node->text[0] == '+' ? node->text + 1 : node->text);
+        return cJSON_CreateNumber(number);
     return cJSON_CreateString(node->text);
 }
 
-static bool read_json(const FrontValue *v, const FrontNode *node)
+static bool read_json(const FrontField *v, const FrontNode *node)
 {
     FrontJson *field = v->field;
     uint32_t budget = MAX_JSON_NODES;
@@ -346,10 +349,10 @@ static bool read_json(const FrontValue *v, const FrontNode *node)
     return budget != 0;
 }
 
-static bool read_group_entry(const FrontValue *v, const FrontEntry *entry, FrontGroup *group)
+static bool read_group_entry(const FrontField *v, const FrontEntry *entry, FrontGroup *group)
 {
     static const char *const names[] = {"match", "weight_decay"};
-    FrontValue value = *v;
+    FrontField value = *v;
     value.path = arena_printf(v->s->arena, "%s.%s", v->path, entry->key);
     if (!strcmp(entry->key, "match")) {
         FrontWords words = {0};
@@ -372,7 +375,7 @@ static bool read_group_entry(const FrontValue *v, const FrontEntry *entry, Front
     return false;
 }
 
-static bool read_group(const FrontValue *v, const FrontNode *node, FrontGroup *group)
+static bool read_group(const FrontField *v, const FrontNode *node, FrontGroup *group)
 {
     bool has_decay = false;
     *group = (FrontGroup){.span = node->span};
@@ -391,7 +394,7 @@ static bool read_group(const FrontValue *v, const FrontNode *node, FrontGroup *g
     return false;
 }
 
-static bool read_groups(const FrontValue *v, const FrontNode *node)
+static bool read_groups(const FrontField *v, const FrontNode *node)
 {
     FrontGroups *field = v->field;
     if (node->kind != FRONT_NODE_LIST) {
@@ -410,7 +413,7 @@ static bool read_groups(const FrontValue *v, const FrontNode *node)
 /* -- all types -- */
 
 static const struct {
-    bool (*read)(const FrontValue *value, const FrontNode *node);
+    bool (*read)(const FrontField *value, const FrontNode *node);
 } readers[] = {
     [FRONT_KEY_Int] = {read_int},     [FRONT_KEY_Float] = {read_float},
     [FRONT_KEY_Bool] = {read_bool},   [FRONT_KEY_Word] = {read_word},
@@ -419,26 +422,22 @@ static const struct {
     [FRONT_KEY_Json] = {read_json},   [FRONT_KEY_Groups] = {read_groups},
 };
 
-/* What every field begins with. */
-typedef struct FieldHead {
-    bool given;
-    Span span;
-} FieldHead;
+/* Every field begins with `given` and `span`, whatever its type. */
+static void mark(void *field, bool given, Span span)
+{
+    *(bool *)((char *)field + offsetof(FrontInt, given)) = given;
+    *(Span *)((char *)field + offsetof(FrontInt, span)) = span;
+}
 
-void front_value_read(const FrontValue *value, const FrontNode *node)
+void front_field_read(const FrontField *value, const FrontNode *node)
 {
     if (front_node_is_none(node) && !(value->rule && choose(value, "none")))
         return;
-    if (!readers[value->type].read(value, node))
-        return;
-    FieldHead *head = value->field;
-    head->given = true;
-    head->span = node->span.line ? node->span : value->span;
+    if (readers[value->type].read(value, node))
+        mark(value->field, true, node->span.line ? node->span : value->span);
 }
 
-void front_value_mark_default(const FrontValue *value)
+void front_field_mark_default(const FrontField *value)
 {
-    FieldHead *head = value->field;
-    head->given = false;
-    head->span = no_span;
+    mark(value->field, false, no_span);
 }

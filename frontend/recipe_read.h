@@ -23,17 +23,18 @@ typedef enum FrontKeyType {
 #undef FRONT_KEY_ENUM
 } FrontKeyType;
 
-typedef struct FrontValue { /* one key while it is read */
+typedef struct FrontField { /* one key while it is read */
     Session *s;
     const char *path;
     FrontKeyType type;
     const char *rule;
     void *field;
     Span span; /* of the key */
-} FrontValue;
+} FrontField;
 
-/* Fills the field and marks it given. `none` leaves the field as it was, unless it is one of the key's choices. */
-void front_value_read(const FrontValue *value, const FrontNode *node);
-void front_value_mark_default(const FrontValue *value);
+/* Fills the field and marks it given. `none` leaves the field as it was, unless it is one of the
+ * key's choices. */
+void front_field_read(const FrontField *value, const FrontNode *node);
+void front_field_mark_default(const FrontField *value);
 
 #endif

@@ -52,20 +52,6 @@ static void fill_attrs(IrModule *m, const IrOpInfo *info, const IrOpArgs *args, 
     }
 }
 
-/* Sizes agree and the same factors are divided; how the factors are spelled is free. */
-static bool types_agree(const IrModule *m, IrType a, IrType b)
-{
-    const IrTypeInfo *ia = ir_type_info(m, a), *ib = ir_type_info(m, b);
-    if (a.i == b.i)
-        return true;
-    if (ia->dtype != ib->dtype || ia->rank != ib->rank)
-        return false;
-    for (uint32_t i = 0; i < ia->rank; i++)
-        if (!ir_dim_equal(&ia->dim[i], &ib->dim[i]))
-            return false;
-    return true;
-}
-
 /* Operand i's declaration: a variadic op's last one repeats. */
 static bool operand_optional(const IrOpInfo *info, uint32_t i)
 {
@@ -106,9 +92,13 @@ static bool infer(IrBuilder *b, const IrOpInfo *info, const IrOpArgs *args, uint
         return false;
     }
     for (uint32_t i = 0; i < info->n_out; i++) {
+        if (ir_type_bytes(m, out[i]) > IR_MOST_BYTES) {
+            diag(m->s, b->span, ir_too_large, info->name, ir_type_text(m, out[i]));
+            return false;
+        }
         if (!args->out[i].i || args->out[i].i == out[i].i)
             continue;
-        if (!types_agree(m, args->out[i], out[i])) {
+        if (!ir_type_agree(m, args->out[i], out[i])) {
             diag(m->s, b->span, ir_result_type, info->name, info->out[i].name,
                  ir_type_text(m, args->out[i]), ir_type_text(m, out[i]));
             return false;
@@ -129,7 +119,8 @@ static void insert(IrBuilder *b, IrOp op)
     g->order.at[b->at++] = op;
 }
 
-/* Adds the record, its operands (absent ones at the end included) and its place in the order; results follow. */
+/* Adds the record, its operands (absent ones at the end included) and its place in the order. The
+ * caller adds the results next. */
 static IrOp add_op(IrBuilder *b, IrOpRec rec, const IrValue *in, uint32_t n_given)
 {
     IrGraph *g = b->g;
@@ -167,6 +158,11 @@ static void add_result(IrGraph *g, IrOp op, uint32_t i, Sym name, IrType type)
     vec_push(g->m->s->arena, &g->values, rec);
 }
 
+static Sym first_name(const IrGraph *g, IrOp op)
+{
+    return ir_value(g, ir_out(g, op, 0))->name;
+}
+
 IrOp ir_build(IrBuilder *b, const IrOpArgs *args)
 {
     IrGraph *g = b->g;
@@ -194,8 +190,9 @@ IrOp ir_build(IrBuilder *b, const IrOpArgs *args)
     for (uint32_t i = 0; i < info->n_out; i++) {
         add_result(g, op, i, name, out[i]);
         if (i + 1 < info->n_out)
-            name = intern_printf(&s->interner, "%s.%s",
-                                 ir_value(g, ir_out(g, op, 0))->name, info->out[i + 1].name);
+            name = args->out_names[i + 1] ? args->out_names[i + 1]
+                                          : intern_printf(&s->interner, "%s.%s", first_name(g, op),
+                                                          info->out[i + 1].name);
     }
     return op;
 }

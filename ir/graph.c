@@ -49,8 +49,8 @@ static IrValue value_add(IrGraph *g, IrValueRec rec)
 IrValue ir_graph_param(IrGraph *g, Sym name, IrType type, Span span)
 {
     claim_name(g, name, g->values.n);
-    IrValue v = value_add(
-        g, (IrValueRec){.name = name, .type = type, .def = IR_DEF_PARAM, .span = span});
+    IrValue v =
+        value_add(g, (IrValueRec){.name = name, .type = type, .def = IR_DEF_PARAM, .span = span});
     vec_push(g->m->s->arena, &g->params, v);
     return v;
 }
@@ -64,11 +64,13 @@ IrValue ir_graph_state(IrGraph *g, IrState state)
         return (IrValue){(uint32_t)at};
     const IrStateRec *rec = ir_state_rec(g->m, state);
     map_put(&g->state_values, state.i, g->values.n);
-    return value_add(g, (IrValueRec){.name = rec->name,
-                                     .type = rec->type,
-                                     .def = IR_DEF_STATE,
-                                     .state = state,
-                                     .span = rec->span});
+    IrValue v = value_add(g, (IrValueRec){.name = rec->name,
+                                          .type = rec->type,
+                                          .def = IR_DEF_STATE,
+                                          .state = state,
+                                          .span = rec->span});
+    ir_value(g, v)->place.offset = rec->offset;
+    return v;
 }
 
 IrValue ir_value_find(const IrGraph *g, Sym name)
@@ -78,8 +80,8 @@ IrValue ir_value_find(const IrGraph *g, Sym name)
     return (IrValue){(uint32_t)at};
 }
 
-/* Interned names are 16-byte aligned, so `key + 1` is free to hold the next suffix to try: a thousand wishes for one
- * name take a thousand steps, not a million. */
+/* Interned names are 16-byte aligned, so `key + 1` is free to hold the next suffix to try: a
+ * thousand wishes for one name take a thousand steps, not a million. */
 Sym ir_value_fresh_name(IrGraph *g, Sym wish)
 {
     if (!ir_value_find(g, wish).i)

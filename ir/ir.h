@@ -18,6 +18,9 @@ typedef enum IrLevel { IR_MODEL, IR_STEP, IR_LOCAL, IR_PLANNED } IrLevel;
 
 enum { IR_MAX_RANK = 5, IR_MAX_FACTORS = 4 };
 
+/* Of one value; sums over all values of a module then stay far from overflow. */
+#define IR_MOST_BYTES ((int64_t)1 << 50)
+
 /* -- types: a dtype and dims; a dim is a product of factors, each named (an axis) or a plain number -- */
 
 typedef enum IrMesh { IR_MESH_NONE, IR_MESH_TP, IR_MESH_DP, IR_MESH_EP } IrMesh;
@@ -158,7 +161,7 @@ typedef struct IrRegionRec {
     IrScope scope; /* RECOMPUTE: the block or part it covers */
     Sym policy;    /* RECOMPUTE: block, submodule, selective; KERNEL: the kernel's name */
     VEC(IrValue) saves; /* RECOMPUTE: values made inside that are kept all the same */
-    uint64_t workspace; /* KERNEL: bytes; where is in IrGraph.workspaces, at the op index of the region's first op */
+    uint64_t workspace; /* KERNEL: bytes; its place is IrGraph.workspaces, at the region's first op */
 } IrRegionRec;
 
 typedef struct IrModule IrModule;
@@ -175,7 +178,8 @@ typedef struct IrGraph {
     VEC(IrOp) order;        /* the ops that run, in order */
     VEC(IrValue) params;
     VEC(IrValue) results;
-    VEC(IrPlace) workspaces; /* PLANNED: by op index (a kernel region's: at its first op): offset in the arena (-1: none), run = bytes */
+    VEC(IrPlace) workspaces; /* PLANNED: by op index (a kernel region's: its first op's): offset in the
+                              * arena (-1: none), run = bytes */
     Map names;               /* Sym -> value */
     Map state_values;        /* state index -> value */
     uint32_t epoch;          /* changes with every edit; analyses are stamped with it */
@@ -210,6 +214,7 @@ typedef enum IrTrait {
     IR_DISCRETE = 1 << 7,    /* a discrete choice: saved, never replayed */
     IR_VIEW = 1 << 8,        /* its result is its operand's memory */
     IR_VARIADIC = 1 << 9,    /* the last declared operand repeats */
+    IR_TUPLE = 1 << 10,      /* all results are values of the model, not residuals of the first */
 } IrTrait;
 
 enum { IR_MAX_INS = 10, IR_MAX_OUTS = 4, IR_MAX_ATTRS = 12 };
@@ -226,7 +231,7 @@ typedef struct IrShapeCall { /* one question to a shape function: operands and a
 typedef struct IrOpInfo {
     const char *name, *doc;
     uint32_t n_in, n_out, n_attr;
-    struct { const char *name; bool optional; } in[IR_MAX_INS];
+    struct { const char *name; bool optional, written; } in[IR_MAX_INS]; /* written: a state, changed by the op */
     struct { const char *name; } out[IR_MAX_OUTS];
     struct {
         const char *name;
@@ -241,6 +246,7 @@ typedef struct IrOpInfo {
 
 const IrOpInfo *ir_op_info(IrOpKind kind);
 IrOpKind ir_op_find(const char *name); /* IR_OP_none if there is none */
+bool ir_attr_is_choice(const char *choices, const char *word); /* of `a|b|c`; "" = any word */
 
 /* -- modules, types, scopes, states -- */
 
@@ -260,7 +266,9 @@ bool ir_dim_equal(const IrDim *a, const IrDim *b); /* equal sizes and equal divi
 int64_t ir_type_numel(const IrModule *m, IrType type);
 int64_t ir_type_bytes(const IrModule *m, IrType type);
 int64_t ir_type_last(const IrModule *m, IrType type); /* size of the last dim; 1 for a scalar */
+bool ir_type_agree(const IrModule *m, IrType a, IrType b); /* one dtype, and dims equal one by one */
 const char *ir_type_text(IrModule *m, IrType type);
+const char *ir_type_text_in(const IrModule *m, IrType type, Arena *arena);
 
 IrScope ir_scope(IrModule *m, IrScopeRec rec); /* finds by name, or adds */
 IrScope ir_scope_find(const IrModule *m, Sym name);
@@ -322,6 +330,7 @@ typedef struct IrOpArgs { /* what one op is built from; zeroed fields mean "defa
     const char *attrs[IR_MAX_ATTRS]; /* names of attributes given, NULL-terminated */
     IrAttr values[IR_MAX_ATTRS];     /* and their values */
     Sym name;                        /* wish for the first result's name; others get `.outname` behind it */
+    Sym out_names[IR_MAX_OUTS];      /* wishes for result 1, 2 ... where `.outname` does not do; [0] is unused */
     IrType out[IR_MAX_OUTS];         /* result types where the shape function cannot know them (reshape, cast, ...) */
 } IrOpArgs;
 
@@ -330,7 +339,8 @@ IrBuilder ir_builder(IrGraph *g); /* at the end */
 IrOp ir_build(IrBuilder *b, const IrOpArgs *args);
 /* The plain case: operands only; returns the first result. Variable length list of IrValue, n of them. */
 IrValue ir_build_simple(IrBuilder *b, IrOpKind kind, Sym name, uint32_t n, ...);
-/* Clones an op with operands mapped by the caller's function; results get names `prefix + old + suffix`. */
+/* Clones an op with operands mapped by the caller's function; results get names `prefix + old + suffix`. Scope, span,
+ * graph and instance are the original's; the region is the builder's; serves and re are the builder's where it has any. */
 typedef IrValue (*IrMapFn)(void *context, IrValue old);
 IrOp ir_clone(IrBuilder *b, const IrGraph *from, IrOp op, IrMapFn map, void *context, const char *prefix,
               const char *suffix);

@@ -5,6 +5,8 @@
 #undef ATTRS
 #undef IN
 #undef OPT
+#undef STATE
+#undef OPT_STATE
 #undef OUT
 #undef I64
 #undef F64
@@ -23,6 +25,8 @@
 #define ATTRS(...)
 #define IN(x)
 #define OPT(x)
+#define STATE(x) IN(x) /* a layer that does not care sees a plain operand */
+#define OPT_STATE(x) OPT(x)
 #define OUT(x)
 #define I64(name, value)
 #define F64(name, value)

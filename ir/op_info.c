@@ -26,8 +26,8 @@
 #define COST(f) +100000000
 #define CPU(class, f) +1000000000
 #define CUDA(class, f) +10000000000
-#define OP(name, doc, ins, outs, attrs, ...)                                               \
-    _Static_assert(0 ins outs attrs __VA_ARGS__ == 11111111111,                            \
+#define OP(name, doc, ins, outs, attrs, ...)                                                       \
+    _Static_assert(0 ins outs attrs __VA_ARGS__ == 11111111111,                                    \
                    "ops.def, op `" #name "`: a column is missing or stands twice");
 #include "ir/ops.def"
 #undef OP
@@ -39,6 +39,8 @@
 #undef ATTRS
 #undef IN
 #undef OPT
+#undef STATE
+#undef OPT_STATE
 #undef OUT
 #undef I64
 #undef F64
@@ -49,14 +51,16 @@
 #define ATTRS(...) __VA_ARGS__
 #define IN(x) +1
 #define OPT(x) +1
+#define STATE(x) +1
+#define OPT_STATE(x) +1
 #define OUT(x) +1
 #define I64(name, value) +1
 #define F64(name, value) +1
 #define BOOL(name, value) +1
 #define WORD(name, words) +1
-#define OP(name, doc, ins, outs, attrs, ...)                                              \
-    _Static_assert(0 ins <= IR_MAX_INS && 0 outs <= IR_MAX_OUTS && 0 attrs <= IR_MAX_ATTRS, \
-                   "ops.def, op `" #name "`: too many operands, results or attributes");    \
+#define OP(name, doc, ins, outs, attrs, ...)                                                       \
+    _Static_assert(0 ins <= IR_MAX_INS && 0 outs <= IR_MAX_OUTS && 0 attrs <= IR_MAX_ATTRS,        \
+                   "ops.def, op `" #name "`: too many operands, results or attributes");           \
     enum { N_IN_##name = 0 ins, N_OUT_##name = 0 outs, N_ATTR_##name = 0 attrs };
 #include "ir/ops.def"
 #undef OP
@@ -67,6 +71,8 @@
 #undef ATTRS
 #undef IN
 #undef OPT
+#undef STATE
+#undef OPT_STATE
 #undef OUT
 #undef I64
 #undef F64
@@ -78,8 +84,10 @@
 #define INS(...) .in = {__VA_ARGS__},
 #define OUTS(...) .out = {__VA_ARGS__},
 #define ATTRS(...) .attr = {__VA_ARGS__},
-#define IN(x) {#x, false},
-#define OPT(x) {#x, true},
+#define IN(x) {#x, false, false},
+#define OPT(x) {#x, true, false},
+#define STATE(x) {#x, false, true},
+#define OPT_STATE(x) {#x, true, true},
 #define OUT(x) {#x},
 #define I64(name, value) {#name, IR_ATTR_I64, value, NULL},
 #define F64(name, value) {#name, IR_ATTR_F64, value, NULL},
@@ -88,18 +96,18 @@
 #define TRAITS(bits) .traits = (bits),
 #define LEVELS(from, to) .levels = (2u << IR_##to) - (1u << IR_##from),
 #define SHAPE(f) .shape = ir_shape_##f,
-#define OP(id, text, ins, outs, attrs, ...)                                                    \
-    {.name = #id, .doc = text, .n_in = N_IN_##id, .n_out = N_OUT_##id, .n_attr = N_ATTR_##id, \
+#define OP(id, text, ins, outs, attrs, ...)                                                        \
+    {.name = #id,                                                                                  \
+     .doc = text,                                                                                  \
+     .n_in = N_IN_##id,                                                                            \
+     .n_out = N_OUT_##id,                                                                          \
+     .n_attr = N_ATTR_##id,                                                                        \
      ins outs attrs __VA_ARGS__},
 
-/* gcc takes an empty initializer list `{}` as an extension of C11; tables of rows without operands need it. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
 static const IrOpInfo infos[IR_OP_COUNT] = {
     {.name = "none", .doc = "no op"},
 #include "ir/ops.def"
 };
-#pragma GCC diagnostic pop
 #undef OP
 
 const IrOpInfo *ir_op_info(IrOpKind kind)
@@ -113,4 +121,20 @@ IrOpKind ir_op_find(const char *name)
         if (!strcmp(infos[kind].name, name))
             return (IrOpKind)kind;
     return IR_OP_none;
+}
+
+/* Is `word` one of `a|b|c`? No choices: any word will do. */
+bool ir_attr_is_choice(const char *choices, const char *word)
+{
+    size_t length = strlen(word);
+    if (!*choices)
+        return true;
+    for (const char *at = choices;; at++) {
+        size_t n = strcspn(at, "|");
+        if (n == length && !strncmp(at, word, n))
+            return true;
+        at += n;
+        if (!*at)
+            return false;
+    }
 }

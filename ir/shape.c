@@ -32,7 +32,8 @@ bool ir_shape_float(IrShapeCall *call, uint32_t i, const char *name)
 {
     if (dtype_is_float(ir_shape_in(call, i)->dtype))
         return true;
-    return ir_shape_fail(call, "`%s` must be of a float type, not %s", name, ir_shape_text(call, i));
+    return ir_shape_fail(call, "`%s` must be of a float type, not %s", name,
+                         ir_shape_text(call, i));
 }
 
 bool ir_shape_same_leading(const IrTypeInfo *a, const IrTypeInfo *b, uint32_t n)
@@ -146,8 +147,7 @@ bool ir_shape_broadcast(IrShapeCall *call)
     for (uint32_t i = 0; fits && i < b->rank; i++)
         fits = ir_dim_equal(&b->dim[i], &a->dim[a->rank - b->rank + i]);
     if (!fits && ir_type_numel(call->m, call->in[1]) != 1)
-        return ir_shape_fail(call,
-                             "`b` is %s: neither a scalar nor the trailing dims of `a`, %s",
+        return ir_shape_fail(call, "`b` is %s: neither a scalar nor the trailing dims of `a`, %s",
                              ir_shape_text(call, 1), ir_shape_text(call, 0));
     ir_shape_out(call, 0, *a, false);
     return true;
@@ -231,11 +231,10 @@ bool ir_shape_rope(IrShapeCall *call)
     if (x->rank < 2 || cos->rank + 1 != x->rank || !ir_shape_same_leading(x, cos, x->rank - 2))
         return ir_shape_fail(call, "`x` is %s, [.., heads, D], so `cos` must be [.., D/2], not %s",
                              ir_shape_text(call, 0), ir_shape_text(call, 1));
-    if (2 * ir_type_last(call->m, call->in[1]) > ir_type_last(call->m, call->in[0]))
+    if (ir_type_last(call->m, call->in[1]) > ir_type_last(call->m, call->in[0]) / 2)
         return ir_shape_fail(call, "`cos`, %s, turns more than the head size of `x`, %s",
                              ir_shape_text(call, 1), ir_shape_text(call, 0));
-    if (cos->dtype != ir_shape_in(call, 2)->dtype ||
-        !ir_shape_same_dims(cos, ir_shape_in(call, 2)))
+    if (cos->dtype != ir_shape_in(call, 2)->dtype || !ir_shape_same_dims(cos, ir_shape_in(call, 2)))
         return ir_shape_fail(call, "`cos` is %s but `sin` is %s", ir_shape_text(call, 1),
                              ir_shape_text(call, 2));
     ir_shape_out(call, 0, *x, false);
@@ -320,21 +319,9 @@ bool ir_shape_cache_update(IrShapeCall *call)
     return true;
 }
 
-/* -- results that the caller alone knows -- */
-
-bool ir_shape_given(IrShapeCall *call)
-{
-    return call->out[0].i || ir_shape_fail(call, "the result's type must be given");
-}
-
+/* The caller alone knows them. */
 bool ir_shape_given2(IrShapeCall *call)
 {
     return (call->out[0].i && call->out[1].i) ||
            ir_shape_fail(call, "the results' types must be given");
-}
-
-bool ir_shape_nothing(IrShapeCall *call)
-{
-    (void)call;
-    return true;
 }

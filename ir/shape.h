@@ -1,5 +1,5 @@
-/* shape: the shape functions that ops.def names, ir_shape_NAME each: operand types and attributes to result types.
- * False means that the operands do not fit; call->why then says so. */
+/* shape: the shape functions that ops.def names, ir_shape_NAME each: operand types and attributes
+ * to result types. False means that the operands do not fit; call->why then says so. */
 #ifndef IR_SHAPE_H
 #define IR_SHAPE_H
 
@@ -14,7 +14,8 @@
 #include "ir/op_columns.h"
 
 /* Shared by the files of shape functions. */
-bool ir_shape_fail(IrShapeCall *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool ir_shape_fail(IrShapeCall *call, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 const IrTypeInfo *ir_shape_in(const IrShapeCall *call, uint32_t i);
 const char *ir_shape_text(const IrShapeCall *call, uint32_t i); /* operand i's type, for messages */
 bool ir_shape_is_int(const IrTypeInfo *info);

@@ -176,6 +176,11 @@ bool ir_shape_glu_grad(IrShapeCall *call)
     return true;
 }
 
+static bool is_per_row(const IrTypeInfo *row, const IrTypeInfo *x)
+{
+    return row->rank + 1 == x->rank && ir_shape_same_leading(row, x, row->rank);
+}
+
 /* A norm's input gradient: dy and x alike, a statistic per row each, then the weight. */
 bool ir_shape_like_dy(IrShapeCall *call)
 {
@@ -183,12 +188,10 @@ bool ir_shape_like_dy(IrShapeCall *call)
     if (!dy->rank || dy->dtype != x->dtype || !ir_shape_same_dims(dy, x))
         return ir_shape_fail(call, "`dy` and `x` must have one type, not %s and %s",
                              ir_shape_text(call, 0), ir_shape_text(call, 1));
-    for (uint32_t i = 2; i + 1 < call->n_in; i++) {
-        const IrTypeInfo *row = ir_shape_in(call, i);
-        if (row->rank + 1 != x->rank || !ir_shape_same_leading(row, x, row->rank))
+    for (uint32_t i = 2; i + 1 < call->n_in; i++)
+        if (!is_per_row(ir_shape_in(call, i), x))
             return ir_shape_fail(call, "a statistic is %s but must be one number per row of %s",
                                  ir_shape_text(call, i), ir_shape_text(call, 1));
-    }
     const IrTypeInfo *w = ir_shape_in(call, call->n_in - 1);
     if (call->in[call->n_in - 1].i &&
         (w->rank != 1 || !ir_dim_equal(&w->dim[0], &x->dim[x->rank - 1])))
@@ -198,7 +201,111 @@ bool ir_shape_like_dy(IrShapeCall *call)
     return true;
 }
 
+/* -- a weight's gradient summed over rows: the caller says its type, in the gradients' dtype -- */
+
+static bool asked_float(IrShapeCall *call)
+{
+    if (!call->out[0].i)
+        return ir_shape_fail(call, "the result's type must be given");
+    if (dtype_is_float(ir_type_info(call->m, call->out[0])->dtype))
+        return true;
+    return ir_shape_fail(call, "the result must be of a float type, not %s",
+                         ir_type_text(call->m, call->out[0]));
+}
+
+bool ir_shape_embed_grad(IrShapeCall *call)
+{
+    const IrTypeInfo *ids = ir_shape_in(call, 0), *dy = ir_shape_in(call, 1);
+    if (!asked_float(call))
+        return false;
+    const IrTypeInfo *dtable = ir_type_info(call->m, call->out[0]);
+    if (!ir_shape_is_int(ids) || dy->rank != ids->rank + 1 ||
+        !ir_shape_same_leading(ids, dy, ids->rank))
+        return ir_shape_fail(call, "`dy`, %s, must be a row for each integer of `ids`, %s",
+                             ir_shape_text(call, 1), ir_shape_text(call, 0));
+    if (dtable->rank != 2 || !ir_dim_equal(&dtable->dim[1], &dy->dim[dy->rank - 1]))
+        return ir_shape_fail(call, "the result must be [rows, D] with `dy`'s last dim, %s, not %s",
+                             ir_shape_text(call, 1), ir_type_text(call->m, call->out[0]));
+    return true;
+}
+
+bool ir_shape_sum_rows(IrShapeCall *call)
+{
+    const IrTypeInfo *x = ir_shape_in(call, 0);
+    if (!asked_float(call))
+        return false;
+    const IrTypeInfo *y = ir_type_info(call->m, call->out[0]);
+    bool fits = y->rank <= x->rank;
+    for (uint32_t i = 0; fits && i < y->rank; i++)
+        fits = ir_dim_equal(&y->dim[i], &x->dim[x->rank - y->rank + i]);
+    if (fits || ir_type_numel(call->m, call->out[0]) == 1)
+        return true;
+    return ir_shape_fail(call, "the result, %s, must have the trailing dims of `x`, %s",
+                         ir_type_text(call->m, call->out[0]), ir_shape_text(call, 0));
+}
+
+bool ir_shape_norm_grad_w(IrShapeCall *call)
+{
+    const IrTypeInfo *dy = ir_shape_in(call, 0), *x = ir_shape_in(call, 1);
+    if (!asked_float(call))
+        return false;
+    const IrTypeInfo *dw = ir_type_info(call->m, call->out[0]);
+    if (!dy->rank || dy->dtype != x->dtype || !ir_shape_same_dims(dy, x))
+        return ir_shape_fail(call, "`dy` and `x` must have one type, not %s and %s",
+                             ir_shape_text(call, 0), ir_shape_text(call, 1));
+    for (uint32_t i = 2; i < call->n_in; i++)
+        if (!is_per_row(ir_shape_in(call, i), x))
+            return ir_shape_fail(call, "a statistic is %s but must be one number per row of %s",
+                                 ir_shape_text(call, i), ir_shape_text(call, 1));
+    if (dw->rank != 1 || !ir_dim_equal(&dw->dim[0], &x->dim[x->rank - 1]))
+        return ir_shape_fail(call, "the result must have one dim, the last of `x`, %s, not %s",
+                             ir_shape_text(call, 1), ir_type_text(call->m, call->out[0]));
+    return true;
+}
+
 /* -- the step around the graphs -- */
+
+static bool scalars_from(IrShapeCall *call, uint32_t first)
+{
+    for (uint32_t i = first; i < call->n_in; i++)
+        if (call->in[i].i && ir_type_numel(call->m, call->in[i]) != 1)
+            return ir_shape_fail(call, "operand %u is %s but must be a scalar", i,
+                                 ir_shape_text(call, i));
+    return true;
+}
+
+bool ir_shape_scalars(IrShapeCall *call)
+{
+    return scalars_from(call, 0);
+}
+
+bool ir_shape_count_targets(IrShapeCall *call)
+{
+    if (!ir_shape_is_int(ir_shape_in(call, 0)))
+        return ir_shape_fail(call, "`targets` is %s but must be of an integer type",
+                             ir_shape_text(call, 0));
+    return scalars_from(call, 1);
+}
+
+bool ir_shape_accumulate(IrShapeCall *call)
+{
+    if (!ir_shape_float(call, 0, "state") || !ir_shape_float(call, 1, "x"))
+        return false;
+    return ir_shape_same_dims(ir_shape_in(call, 0), ir_shape_in(call, 1)) ||
+           ir_shape_fail(call, "`state` is %s but `x` is %s", ir_shape_text(call, 0),
+                         ir_shape_text(call, 1));
+}
+
+/* An optimizer's update: tensors of the weight's dims, then coef, lr and step. */
+bool ir_shape_update(IrShapeCall *call)
+{
+    enum { SCALARS = 3 };
+    for (uint32_t i = 1; i + SCALARS < call->n_in; i++)
+        if (call->in[i].i && !ir_shape_same_dims(ir_shape_in(call, 0), ir_shape_in(call, i)))
+            return ir_shape_fail(call, "operand %u is %s but the weight is %s", i,
+                                 ir_shape_text(call, i), ir_shape_text(call, 0));
+    return scalars_from(call, call->n_in - SCALARS);
+}
 
 bool ir_shape_norm_sq(IrShapeCall *call)
 {

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "ir/lex.h"
+
 static bool factor_same(const IrFactor *a, const IrFactor *b)
 {
     return a->axis == b->axis && a->size == b->size && a->mesh == b->mesh && a->parts == b->parts;
@@ -44,7 +46,7 @@ static uint64_t info_hash(const IrTypeInfo *info)
     return hash;
 }
 
-/* Equal types are one record, so that handles of equal types are equal; the factors' spelling counts. */
+/* Equal types are one record, so equal handles are equal types; the factors' spelling counts. */
 IrType ir_type(IrModule *m, const IrTypeInfo *info)
 {
     uint64_t key = info_hash(info), at;
@@ -94,9 +96,12 @@ IrDim ir_dim_axis(Sym axis, int64_t size)
     return (IrDim){.n = 1, .f = {{.axis = axis, .size = size, .parts = 1}}};
 }
 
-static int64_t factor_size(const IrFactor *f)
+/* Sizes saturate: a text may ask for anything; a type that is too large is refused where it is
+ * used. */
+static int64_t times(int64_t a, int64_t b)
 {
-    return f->size / f->parts;
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
 /* Folds the first pair of factors that `both` admits into one number; false if there is none. */
@@ -107,7 +112,7 @@ static bool fold_pair(IrFactor *f, uint32_t *n, bool numbers_only)
             bool whole = f[i].mesh == IR_MESH_NONE && f[j].mesh == IR_MESH_NONE;
             if (!whole || (numbers_only && (f[i].axis || f[j].axis)))
                 continue;
-            f[i] = (IrFactor){.size = f[i].size * f[j].size, .parts = 1};
+            f[i] = (IrFactor){.size = times(f[i].size, f[j].size), .parts = 1};
             for (uint32_t k = j + 1; k < *n; k++)
                 f[k - 1] = f[k];
             --*n;
@@ -117,7 +122,8 @@ static bool fold_pair(IrFactor *f, uint32_t *n, bool numbers_only)
     return false;
 }
 
-/* Where the factors are too many, plain numbers are multiplied first, then whole axes lose their names. */
+/* Where factors are too many, plain numbers are multiplied first, then whole axes lose their names.
+ */
 IrDim ir_dim_product(IrDim a, IrDim b)
 {
     IrFactor f[2 * IR_MAX_FACTORS];
@@ -141,7 +147,7 @@ int64_t ir_dim_size(const IrDim *dim)
 {
     int64_t size = 1;
     for (uint32_t i = 0; i < dim->n; i++)
-        size *= factor_size(&dim->f[i]);
+        size = times(size, dim->f[i].size / dim->f[i].parts);
     return size;
 }
 
@@ -167,18 +173,31 @@ bool ir_dim_equal(const IrDim *a, const IrDim *b)
     }
 }
 
+bool ir_type_agree(const IrModule *m, IrType a, IrType b)
+{
+    const IrTypeInfo *ia = ir_type_info(m, a), *ib = ir_type_info(m, b);
+    if (a.i == b.i)
+        return true;
+    if (ia->dtype != ib->dtype || ia->rank != ib->rank)
+        return false;
+    for (uint32_t i = 0; i < ia->rank; i++)
+        if (!ir_dim_equal(&ia->dim[i], &ib->dim[i]))
+            return false;
+    return true;
+}
+
 int64_t ir_type_numel(const IrModule *m, IrType type)
 {
     const IrTypeInfo *info = ir_type_info(m, type);
     int64_t n = 1;
     for (uint32_t i = 0; i < info->rank; i++)
-        n *= ir_dim_size(&info->dim[i]);
+        n = times(n, ir_dim_size(&info->dim[i]));
     return n;
 }
 
 int64_t ir_type_bytes(const IrModule *m, IrType type)
 {
-    return ir_type_numel(m, type) * dtype_bytes(ir_type_info(m, type)->dtype);
+    return times(ir_type_numel(m, type), dtype_bytes(ir_type_info(m, type)->dtype));
 }
 
 int64_t ir_type_last(const IrModule *m, IrType type)
@@ -208,6 +227,28 @@ static void put_number(Text *text, int64_t number)
     put(text, digits);
 }
 
+/* As ir_print_word, which writes to a file. */
+static void put_word(Text *text, const char *word)
+{
+    bool plain = ir_lex_starts_word(*word);
+    for (const char *p = word; plain && *p; p++)
+        plain = ir_lex_in_word(*p);
+    if (plain) {
+        put(text, word);
+        return;
+    }
+    put(text, "\"");
+    for (const unsigned char *p = (const unsigned char *)word; *p; p++) {
+        char escaped[8] = {(char)*p, 0};
+        if (*p == '"' || *p == '\\')
+            snprintf(escaped, sizeof escaped, "\\%c", *p);
+        else if (*p < 0x20 || *p == 0x7f)
+            snprintf(escaped, sizeof escaped, "\\x%02x", *p);
+        put(text, escaped);
+    }
+    put(text, "\"");
+}
+
 static void put_factor(const IrModule *m, Text *text, const IrFactor *f)
 {
     static const char *const mesh[] = {"", "tp", "dp", "ep"};
@@ -215,7 +256,7 @@ static void put_factor(const IrModule *m, Text *text, const IrFactor *f)
         put(text, "(");
     if (f->axis) {
         const IrAxis *axis = ir_axis_find(m, f->axis);
-        put(text, f->axis);
+        put_word(text, f->axis);
         if (!axis || axis->size != f->size) {
             put(text, "=");
             put_number(text, f->size);
@@ -234,15 +275,20 @@ static void put_factor(const IrModule *m, Text *text, const IrFactor *f)
 
 const char *ir_type_text(IrModule *m, IrType type)
 {
+    return ir_type_text_in(m, type, m->s->arena);
+}
+
+const char *ir_type_text_in(const IrModule *m, IrType type, Arena *arena)
+{
     if (!type.i)
         return "none";
     const IrTypeInfo *info = ir_type_info(m, type);
     size_t length = 16;
     for (uint32_t i = 0; i < info->rank; i++)
         for (uint32_t j = 0; j < info->dim[i].n; j++)
-            length += 64 + (info->dim[i].f[j].axis ? strlen(info->dim[i].f[j].axis) : 0);
+            length += 64 + (info->dim[i].f[j].axis ? 4 * strlen(info->dim[i].f[j].axis) : 0);
     length += 2 * IR_MAX_RANK;
-    Text text = {arena_alloc(m->s->arena, length), 0, length};
+    Text text = {arena_alloc(arena, length), 0, length};
     put(&text, dtype_name(info->dtype));
     put(&text, "[");
     for (uint32_t i = 0; i < info->rank; i++) {

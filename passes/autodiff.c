@@ -225,6 +225,17 @@ void grad_give_part(GradCall *c, uint32_t operand, uint32_t part, uint32_t parts
 
 /* -- parameters' gradients -- */
 
+/* The finished gradient has the plain name; a contribution that had it before gives way. */
+static void take_name(Autodiff *ad, IrValue v, Sym name)
+{
+    IrValue holder = ir_value_find(ad->bwd, name);
+    if (holder.i == v.i)
+        return;
+    if (holder.i)
+        ir_value_rename(ad->bwd, holder, ir_value_fresh_name(ad->bwd, name));
+    ir_value_rename(ad->bwd, v, name);
+}
+
 static void finish_state(Autodiff *ad, IrValue v)
 {
     IrState state = ir_value(ad->fwd, v)->state;
@@ -233,8 +244,7 @@ static void finish_state(Autodiff *ad, IrValue v)
         return;
     IrModule *m = ad->fwd->m;
     Sym name = intern_printf(&ad->c->s->interner, "%s.grad", ir_state_rec(m, state)->name);
-    if (ir_value(ad->bwd, g)->name != name && !ir_value_find(ad->bwd, name).i)
-        ir_value_rename(ad->bwd, g, name);
+    take_name(ad, g, name);
     if (ad->c->options->micro_batches == 1) {
         vec_push(ad->c->s->arena, &ad->bwd->results, g);
         return;

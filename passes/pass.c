@@ -78,6 +78,7 @@ static void dump(PassManager *manager, const PassInfo *info, const char *before)
         fprintf(manager->dump_out, "# after %s: unchanged\n", info->name);
     else
         fprintf(manager->dump_out, "# after %s\n%s", info->name, after);
+    fflush(manager->dump_out); /* whole, whatever the next pass does */
     free(after);
 }
 

@@ -32,5 +32,6 @@ typedef struct RtKernel {
 } RtKernel;
 
 extern const RtKernel rt_kernels[PLAN_KERNEL_COUNT]; /* runtime/kernels/cpu/table.c */
+extern const RtKernel rt_kernel_fused;               /* runtime/fused.c; the table's row `fused` */
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
+#include "runtime/abi/workspace.h"
 #include "runtime/plan_shapes.h"
 
 typedef struct Reader {
@@ -113,7 +114,14 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
         return "its workspace ends outside the arena";
     if (instr->workspace != PLAN_ABSENT && instr->workspace % 8)
         return "its workspace is not aligned";
-    return rt_plan_shape_fault(instr, plan->tensors + instr->first_tensor, plan->params + instr->first_param);
+    const PlanTensor *tensors = plan->tensors + instr->first_tensor;
+    const PlanParam *params = plan->params + instr->first_param;
+    const char *fault = rt_plan_shape_fault(instr, tensors, params);
+    if (fault || fused)
+        return fault;
+    if (plan->header->thread_scratch_bytes < plan_scratch_bytes((PlanKernel)instr->kernel, params, tensors))
+        return "its kernel needs more scratch than the workers have";
+    return NULL;
 }
 
 static const char *death_fault(const Reader *r, const PlanRange *death)

@@ -31,7 +31,7 @@ struct RtPool {
     _Alignas(64) _Atomic uint32_t done; /* chunks done; the caller sleeps on it */
     _Atomic bool caller_sleeps;
     _Alignas(64) uint32_t threads, started;
-    uint64_t scratch_bytes; /* of one worker, a multiple of the page */
+    uint64_t scratch_bytes; /* of one worker: at least a page, and whole pages */
     unsigned char *scratch; /* threads * scratch_bytes */
     struct Worker {
         RtPool *pool;
@@ -89,6 +89,7 @@ static void *worker_main(void *argument)
 {
     struct Worker *worker = argument;
     RtPool *pool = worker->pool;
+    memset(worker->scratch, 0, pool->scratch_bytes); /* its pages are there before the first step, near this CPU */
     for (;;) {
         uint32_t seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
         work(pool, worker->scratch);
@@ -163,6 +164,11 @@ void *rt_pool_scratch(const RtPool *pool)
     return pool->scratch;
 }
 
+uint64_t rt_pool_scratch_bytes(const RtPool *pool)
+{
+    return pool->scratch_bytes * pool->threads;
+}
+
 static int start_workers(RtPool *pool)
 {
     pthread_attr_t attributes;
@@ -189,17 +195,18 @@ Status rt_pool_new(Session *s, uint32_t threads, uint64_t scratch_bytes, RtPool 
     }
     memset(pool, 0, sizeof *pool);
     pool->threads = threads;
-    pool->scratch_bytes = (scratch_bytes + 4095) & ~(uint64_t)4095;
+    pool->scratch_bytes = ((scratch_bytes ? scratch_bytes : 1) + 4095) & ~(uint64_t)4095;
     uint64_t all = pool->scratch_bytes * threads;
-    void *scratch = all ? mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
+    void *scratch = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pool->scratch = scratch == MAP_FAILED ? NULL : scratch;
     pool->workers = calloc(threads, sizeof *pool->workers);
-    int error = (all && !pool->scratch) || !pool->workers ? ENOMEM : start_workers(pool);
+    int error = !pool->scratch || !pool->workers ? ENOMEM : start_workers(pool);
     if (error) {
         diag(s, no_span, pool_threads, pool->started + 1, threads - 1, strerror(error));
         rt_pool_free(pool);
         return STATUS_ENV;
     }
+    memset(pool->scratch, 0, pool->scratch_bytes);
     *out_pool = pool;
     return STATUS_OK;
 }

@@ -17,6 +17,7 @@ void rt_pool_free(RtPool *pool);
 
 uint32_t rt_pool_threads(const RtPool *pool);
 void *rt_pool_scratch(const RtPool *pool); /* the caller's own */
+uint64_t rt_pool_scratch_bytes(const RtPool *pool); /* of all workers */
 
 /* Runs fn for every chunk in [0, n_chunks) once, in any order, and returns when all are done. */
 void rt_pool_run(RtPool *pool, RtChunkFn fn, const void *context, uint32_t phase, uint64_t n_chunks);

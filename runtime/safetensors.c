@@ -26,9 +26,15 @@ static const FileDType file_dtypes[] = {
 #define FILE_DTYPE(id, name, file_name, bytes, is_float) {file_name, bytes, DTYPE_##id},
     DTYPES(FILE_DTYPE)
 #undef FILE_DTYPE
-    {"I8", 1, DTYPE_NONE},       {"I16", 2, DTYPE_NONE},      {"U16", 2, DTYPE_NONE},
-    {"U32", 4, DTYPE_NONE},      {"U64", 8, DTYPE_NONE},      {"F8_E4M3", 1, DTYPE_NONE},
-    {"F8_E5M2", 1, DTYPE_NONE},  {"F8_E8M0", 1, DTYPE_NONE},  {"C64", 8, DTYPE_NONE},
+        {"I8", 1, DTYPE_NONE},
+    {"I16", 2, DTYPE_NONE},
+    {"U16", 2, DTYPE_NONE},
+    {"U32", 4, DTYPE_NONE},
+    {"U64", 8, DTYPE_NONE},
+    {"F8_E4M3", 1, DTYPE_NONE},
+    {"F8_E5M2", 1, DTYPE_NONE},
+    {"F8_E8M0", 1, DTYPE_NONE},
+    {"C64", 8, DTYPE_NONE},
 };
 
 typedef struct Reader {
@@ -39,14 +45,14 @@ typedef struct Reader {
     VEC(RtFileTensor) tensors;
 } Reader;
 
-#define header_error(r, ...)                                                            \
-    (diag((r)->s, rt_file_span((r)->s, (r)->file->path), tensors_header,                \
-          arena_printf((r)->s->arena, __VA_ARGS__)),                                    \
+#define header_error(r, ...)                                                                       \
+    (diag((r)->s, rt_file_span((r)->s, (r)->file->path), tensors_header,                           \
+          arena_printf((r)->s->arena, __VA_ARGS__)),                                               \
      STATUS_USER)
 
-#define field_error(r, tensor, field, ...)                                              \
-    (diag((r)->s, rt_file_span((r)->s, (r)->file->path), tensors_field, (tensor)->name, \
-          field_names[field], arena_printf((r)->s->arena, __VA_ARGS__)),                \
+#define field_error(r, tensor, field, ...)                                                         \
+    (diag((r)->s, rt_file_span((r)->s, (r)->file->path), tensors_field, (tensor)->name,            \
+          field_names[field], arena_printf((r)->s->arena, __VA_ARGS__)),                           \
      STATUS_USER)
 
 static Status json_error(Reader *r)
@@ -65,7 +71,8 @@ const char *rt_shape_text(Arena *arena, uint32_t rank, const int64_t *dim)
     char text[RT_FILE_MAX_RANK * 22 + 3] = "[";
     size_t at = 1;
     for (uint32_t i = 0; i < rank; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, i ? ", %lld" : "%lld", (long long)dim[i]);
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, i ? ", %lld" : "%lld", (long long)dim[i]);
     text[at] = ']';
     return arena_strndup(arena, text, at + 1);
 }
@@ -96,7 +103,8 @@ static Status read_shape(Reader *r, RtFileTensor *tensor)
         if (n > RT_FILE_MAX_RANK)
             return field_error(r, tensor, FIELD_SHAPE, "more than %d dims", RT_FILE_MAX_RANK);
         if (size > INT64_MAX)
-            return field_error(r, tensor, FIELD_SHAPE, "a dim of %llu is too large", (unsigned long long)size);
+            return field_error(r, tensor, FIELD_SHAPE, "a dim of %llu is too large",
+                               (unsigned long long)size);
         tensor->dim[n - 1] = (int64_t)size;
     }
     tensor->rank = n;
@@ -119,7 +127,8 @@ static Status read_offsets(Reader *r, RtFileTensor *tensor)
         return field_error(r, tensor, FIELD_OFFSETS, "the end %llu is before the begin %llu",
                            (unsigned long long)at[1], (unsigned long long)at[0]);
     if (at[1] > r->data_bytes)
-        return field_error(r, tensor, FIELD_OFFSETS, "the end %llu is past the file's %llu bytes of data",
+        return field_error(r, tensor, FIELD_OFFSETS,
+                           "the end %llu is past the file's %llu bytes of data",
                            (unsigned long long)at[1], (unsigned long long)r->data_bytes);
     tensor->begin = at[0];
     tensor->bytes = at[1] - at[0];
@@ -139,16 +148,18 @@ static Status check_size(Reader *r, RtFileTensor *tensor)
         numel = 0;
     overflow = (overflow && !empty) || __builtin_mul_overflow(numel, tensor->element_bytes, &bytes);
     if (overflow || bytes != tensor->bytes)
-        return field_error(r, tensor, FIELD_SHAPE, "%s of %s does not make the %llu bytes of `data_offsets`",
-                           rt_shape_text(r->s->arena, tensor->rank, tensor->dim), tensor->dtype_name,
-                           (unsigned long long)tensor->bytes);
+        return field_error(r, tensor, FIELD_SHAPE,
+                           "%s of %s does not make the %llu bytes of `data_offsets`",
+                           rt_shape_text(r->s->arena, tensor->rank, tensor->dim),
+                           tensor->dtype_name, (unsigned long long)tensor->bytes);
     tensor->numel = numel;
     return STATUS_OK;
 }
 
 static Status read_field(Reader *r, RtFileTensor *tensor, const char *key, bool seen[FIELD_COUNT])
 {
-    static Status (*const readers[FIELD_COUNT])(Reader *, RtFileTensor *) = {read_dtype, read_shape, read_offsets};
+    static Status (*const readers[FIELD_COUNT])(Reader *, RtFileTensor *) = {read_dtype, read_shape,
+                                                                             read_offsets};
     for (uint32_t field = 0; field < FIELD_COUNT; field++) {
         if (strcmp(key, field_names[field]))
             continue;
@@ -168,7 +179,8 @@ static Status read_tensor(Reader *r, const char *name)
     const char *key;
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return header_error(r, "a tensor's name has control characters, at byte %zu", r->json.at);
+            return header_error(r, "a tensor's name has control characters, at byte %zu",
+                                r->json.at);
     if (map_get(&r->file->by_name, map_key(tensor.name), NULL))
         return header_error(r, "tensor `%s` is there twice", name);
     rt_json_open(&r->json, '{');
@@ -199,7 +211,8 @@ static Status read_metadata(Reader *r, bool *seen)
     while (rt_json_next(&r->json, '}', &n))
         if (!rt_json_key(&r->json, &key) || !rt_json_string(&r->json, &text))
             break;
-    return r->json.why ? header_error(r, "`__metadata__`: %s at byte %zu", r->json.why, r->json.at) : STATUS_OK;
+    return r->json.why ? header_error(r, "`__metadata__`: %s at byte %zu", r->json.why, r->json.at)
+                       : STATUS_OK;
 }
 
 static Status read_header(Reader *r)
@@ -233,11 +246,14 @@ static Status check_tiling(Reader *r)
     for (uint32_t i = 0; i < r->tensors.n; i++) {
         const RtFileTensor *tensor = &r->tensors.at[i];
         if (tensor->begin < at)
-            return field_error(r, tensor, FIELD_OFFSETS, "[%llu, %llu] overlaps tensor `%s`, which ends at %llu",
-                               (unsigned long long)tensor->begin, (unsigned long long)(tensor->begin + tensor->bytes),
-                               tensor[-1].name, (unsigned long long)at);
+            return field_error(r, tensor, FIELD_OFFSETS,
+                               "[%llu, %llu] overlaps tensor `%s`, which ends at %llu",
+                               (unsigned long long)tensor->begin,
+                               (unsigned long long)(tensor->begin + tensor->bytes), tensor[-1].name,
+                               (unsigned long long)at);
         if (tensor->begin > at)
-            return field_error(r, tensor, FIELD_OFFSETS, "bytes %llu to %llu in front of it belong to no tensor",
+            return field_error(r, tensor, FIELD_OFFSETS,
+                               "bytes %llu to %llu in front of it belong to no tensor",
                                (unsigned long long)at, (unsigned long long)tensor->begin);
         at += tensor->bytes;
         map_put(&r->file->by_name, map_key(tensor->name), i);
@@ -248,19 +264,22 @@ static Status check_tiling(Reader *r)
     return STATUS_OK;
 }
 
-Status rt_tensors_parse(Session *s, const char *path, const void *bytes, uint64_t length, RtTensorFile *out_file)
+Status rt_tensors_parse(Session *s, const char *path, const void *bytes, uint64_t length,
+                        RtTensorFile *out_file)
 {
     *out_file = (RtTensorFile){.path = sym(s, path), .bytes = bytes, .length = length};
     map_init(&out_file->by_name, s->arena);
     Reader r = {.s = s, .file = out_file};
     uint64_t header = 0;
     if (length < 8)
-        return header_error(&r, "the file has %llu bytes, too few for a header length", (unsigned long long)length);
+        return header_error(&r, "the file has %llu bytes, too few for a header length",
+                            (unsigned long long)length);
     for (int i = 8; i-- > 0;)
         header = header << 8 | out_file->bytes[i];
     if (header > length - 8 || header > HEADER_MOST)
-        return header_error(&r, "header length %llu is past the end of the file of %llu bytes, or above %d",
-                            (unsigned long long)header, (unsigned long long)length, HEADER_MOST);
+        return header_error(
+            &r, "header length %llu is past the end of the file of %llu bytes, or above %d",
+            (unsigned long long)header, (unsigned long long)length, HEADER_MOST);
     r.json = rt_json(s->arena, (const char *)bytes + 8, header);
     r.data_at = 8 + header;
     r.data_bytes = length - r.data_at;

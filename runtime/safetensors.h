@@ -1,5 +1,6 @@
-/* safetensors: files of named tensors: reading with every index checked before it is used, sets of shards, and writing.
- * A file is an 8-byte little-endian header length, a JSON header, and the tensors' bytes without gaps. */
+/* safetensors: files of named tensors: reading with every index checked before it is used, sets of
+ * shards, and writing. A file is an 8-byte little-endian header length, a JSON header, and the
+ * tensors' bytes without gaps. */
 #ifndef RUNTIME_SAFETENSORS_H
 #define RUNTIME_SAFETENSORS_H
 
@@ -26,18 +27,21 @@ typedef struct RtTensorFile {
     bool mapped;
     RtFileTensor *tensors; /* in the order of their data */
     uint32_t n_tensors;
-    Map by_name;           /* interned name -> index */
+    Map by_name; /* interned name -> index */
 } RtTensorFile;
 
-/* A file that breaks the format is one diagnostic that names file, tensor and field, and STATUS_USER; a file that
- * cannot be read is STATUS_ENV. Records live in the session, the mapping until close. */
+/* A file that breaks the format is one diagnostic that names file, tensor and field, and
+ * STATUS_USER; a file that cannot be read is STATUS_ENV. Records live in the session, the mapping
+ * until close. */
 Status rt_tensors_open(Session *s, const char *path, RtTensorFile *out_file);
 /* The same over bytes in memory that outlive the file; `path` is for messages. */
-Status rt_tensors_parse(Session *s, const char *path, const void *bytes, uint64_t length, RtTensorFile *out_file);
+Status rt_tensors_parse(Session *s, const char *path, const void *bytes, uint64_t length,
+                        RtTensorFile *out_file);
 void rt_tensors_close(RtTensorFile *file);
 const RtFileTensor *rt_tensors_find(Session *s, const RtTensorFile *file, const char *name);
 
-/* -- a folder's weights: `model.safetensors`, or the shards that `model.safetensors.index.json` lists -- */
+/* -- a folder's weights: `model.safetensors`, or the shards that `model.safetensors.index.json`
+ * lists -- */
 
 typedef struct RtTensorSet {
     const char *path; /* the single file or the index, for messages */
@@ -60,16 +64,20 @@ typedef struct RtOutTensor {
     int64_t dim[RT_FILE_MAX_RANK];
     const unsigned char *data;
     uint64_t bytes;
-    uint64_t run_bytes, pitch_bytes; /* byte b of the tensor is data[b / run * pitch + b % run]; 0: contiguous */
+    uint64_t run_bytes,
+        pitch_bytes; /* byte b of the tensor is data[b / run * pitch + b % run]; 0: contiguous */
 } RtOutTensor;
 
-RtOutTensor rt_out_tensor(const char *name, DType dtype, uint32_t rank, const int64_t *dim, const void *data);
+RtOutTensor rt_out_tensor(const char *name, DType dtype, uint32_t rank, const int64_t *dim,
+                          const void *data);
 
-/* Writes beside `path`, syncs, and renames: the file is there whole or not at all. The order in the file is by falling
- * element size, then by name, so that every tensor is aligned. */
+/* Writes beside `path`, syncs, and renames: the file is there whole or not at all. The order in the
+ * file is by falling element size, then by name, so that every tensor is aligned. */
 Status rt_tensors_write(Session *s, const char *path, const RtOutTensor *tensors, uint32_t n);
-/* `model.safetensors` in dir, or, above shard_bytes, shards of at most that (a larger tensor has its own) and an index. */
-Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tensors, uint32_t n, uint64_t shard_bytes);
+/* `model.safetensors` in dir, or, above shard_bytes, shards of at most that (a larger tensor has
+ * its own) and an index. */
+Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tensors, uint32_t n,
+                           uint64_t shard_bytes);
 /* A small text file, by the same route. */
 Status rt_text_write(Session *s, const char *path, const char *text);
 

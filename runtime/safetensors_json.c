@@ -16,7 +16,8 @@ bool rt_json_fail(RtJson *j, const char *why)
     return false;
 }
 
-/* The next byte that is no white space, or 0 at the end (a NUL in the text is no legal token either). */
+/* The next byte that is no white space, or 0 at the end (a NUL in the text is no legal token
+ * either). */
 static char peek(RtJson *j)
 {
     while (j->at < j->length && strchr(" \t\r\n", j->text[j->at]) && j->text[j->at])
@@ -125,7 +126,10 @@ static size_t utf8_length(const unsigned char *p, size_t left)
 {
     if (p[0] < 0x80)
         return 1;
-    size_t n = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : 0;
+    size_t n = p[0] >= 0xf0 && p[0] <= 0xf4   ? 4
+               : (p[0] & 0xf0) == 0xe0        ? 3
+               : p[0] >= 0xc2 && p[0] <= 0xdf ? 2
+                                              : 0;
     if (!n || left < n)
         return 0;
     for (size_t i = 1; i < n; i++)

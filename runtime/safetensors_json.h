@@ -1,5 +1,6 @@
-/* safetensors_json: a strict JSON reader that is pulled element by element, so that its caller sees duplicate keys and
- * keeps integers exact. The text need not end in NUL and is never read past its length. */
+/* safetensors_json: a strict JSON reader that is pulled element by element, so that its caller sees
+ * duplicate keys and keeps integers exact. The text need not end in NUL and is never read past its
+ * length. */
 #ifndef RUNTIME_SAFETENSORS_JSON_H
 #define RUNTIME_SAFETENSORS_JSON_H
 
@@ -19,8 +20,8 @@ RtJson rt_json(Arena *arena, const char *text, size_t length);
 /* Consumes `bracket`, the beginning of an object or array. */
 bool rt_json_open(RtJson *j, char bracket);
 
-/* True if another element follows, its comma consumed; false behind the closing bracket or on an error.
- * `n` counts the elements and starts at 0. */
+/* True if another element follows, its comma consumed; false behind the closing bracket or on an
+ * error. `n` counts the elements and starts at 0. */
 bool rt_json_next(RtJson *j, char closing, uint32_t *n);
 
 bool rt_json_key(RtJson *j, const char **out_key); /* and its colon */

@@ -7,7 +7,8 @@
 #include "base/diag.h"
 #include "runtime/safetensors_json.h"
 
-static const char single_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors",
+                  index_name[] = "model.safetensors.index.json";
 
 typedef struct Listed { /* one line of the index */
     const char *tensor, *shard;
@@ -35,10 +36,12 @@ static Status read_line(Session *s, RtJson *json, const char *tensor, Index *ind
     tensor = sym(s, tensor);
     shard = sym(s, shard);
     if (strchr(shard, '/') || !*shard || *shard == '.')
-        return index_error(s, index->path,
-                           arena_printf(s->arena, "`%s` is not the name of a file beside it", shard));
+        return index_error(
+            s, index->path,
+            arena_printf(s->arena, "`%s` is not the name of a file beside it", shard));
     if (map_get(&index->seen, map_key(tensor), NULL))
-        return index_error(s, index->path, arena_printf(s->arena, "tensor `%s` is there twice", tensor));
+        return index_error(s, index->path,
+                           arena_printf(s->arena, "tensor `%s` is there twice", tensor));
     vec_push(s->arena, &index->lines, ((Listed){tensor, shard}));
     map_put(&index->seen, map_key(tensor), index->lines.n);
     if (!map_get(&index->seen_shards, map_key(shard), NULL)) {
@@ -85,7 +88,8 @@ static Status add_tensors(Session *s, RtTensorSet *set, const RtTensorFile *file
         const RtFileTensor *tensor = &file->tensors[i];
         uint64_t other;
         if (map_get(&set->by_name, map_key(tensor->name), &other)) {
-            diag(s, rt_file_span(s, file->path), tensors_two_shards, tensor->name, set->tensors.at[other]->path);
+            diag(s, rt_file_span(s, file->path), tensors_two_shards, tensor->name,
+                 set->tensors.at[other]->path);
             return STATUS_USER;
         }
         map_put(&set->by_name, map_key(tensor->name), set->tensors.n);
@@ -102,19 +106,23 @@ static Status check_index(Session *s, const char *dir, const Index *index, const
         const RtFileTensor *tensor = rt_tensor_set_find(s, set, line->tensor);
         const char *shard = arena_printf(s->arena, "%s/%s", dir, line->shard);
         if (!tensor || strcmp(tensor->path, shard))
-            return index_error(s, index->path, arena_printf(s->arena, "tensor `%s` is not in `%s`%s%s%s", line->tensor,
-                                                            shard, tensor ? ", but in `" : "",
-                                                            tensor ? tensor->path : "", tensor ? "`" : ""));
+            return index_error(s, index->path,
+                               arena_printf(s->arena, "tensor `%s` is not in `%s`%s%s%s",
+                                            line->tensor, shard, tensor ? ", but in `" : "",
+                                            tensor ? tensor->path : "", tensor ? "`" : ""));
     }
     for (uint32_t i = 0; i < set->tensors.n; i++)
         if (!map_get(&index->seen, map_key(set->tensors.at[i]->name), NULL))
-            diag(s, rt_file_span(s, index->path), tensors_unlisted, set->tensors.at[i]->name, set->tensors.at[i]->path);
+            diag(s, rt_file_span(s, index->path), tensors_unlisted, set->tensors.at[i]->name,
+                 set->tensors.at[i]->path);
     return STATUS_OK;
 }
 
-static Status open_files(Session *s, const char *dir, const char *const *names, uint32_t n, RtTensorSet *set)
+static Status open_files(Session *s, const char *dir, const char *const *names, uint32_t n,
+                         RtTensorSet *set)
 {
-    vec_reserve(s->arena, &set->files, n); /* tensors point into the files' tables, not to the files */
+    vec_reserve(s->arena, &set->files,
+                n); /* tensors point into the files' tables, not to the files */
     for (uint32_t i = 0; i < n; i++) {
         RtTensorFile file;
         TRY(rt_tensors_open(s, arena_printf(s->arena, "%s/%s", dir, names[i]), &file));
@@ -150,7 +158,8 @@ Status rt_tensor_set_open(Session *s, const char *dir, RtTensorSet *out_set)
     }
     if (has_single && has_index)
         diag(s, no_span, weights_both_layouts, dir, single_name, index_name);
-    Status status = has_single ? open_files(s, dir, &only, 1, out_set) : open_sharded(s, dir, out_set);
+    Status status =
+        has_single ? open_files(s, dir, &only, 1, out_set) : open_sharded(s, dir, out_set);
     if (status != STATUS_OK)
         rt_tensor_set_close(out_set);
     return status;
@@ -173,5 +182,6 @@ void rt_tensor_set_forget_pages(const RtTensorSet *set)
 {
     for (uint32_t i = 0; i < set->files.n; i++)
         if (set->files.at[i].mapped)
-            madvise((void *)(uintptr_t)set->files.at[i].bytes, set->files.at[i].length, MADV_DONTNEED);
+            madvise((void *)(uintptr_t)set->files.at[i].bytes, set->files.at[i].length,
+                    MADV_DONTNEED);
 }

@@ -43,6 +43,7 @@ static const Field fields[] = {
     {"lr", "wsd_decay_steps", FIELD_INT, AT(lr.wsd_decay_steps), true},
     {"lr", "wsd_style", FIELD_WSD_STYLE, AT(lr.wsd_style), true},
     {"optimizer", NULL, FIELD_UNREAD, 0, true},
+    {"tied", NULL, FIELD_UNREAD, 0, true}, /* runtime/weights_names.c */
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };

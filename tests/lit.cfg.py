@@ -16,5 +16,6 @@ config.substitutions.append(("%stepc", os.path.join(os.path.abspath(build), "ste
 config.substitutions.append(("%root", root))
 config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures")))
 config.substitutions.append(("%check", "python3 " + os.path.join(root, "tests", "tools", "check.py")))
+config.substitutions.append(("%make", "python3 " + os.path.join(root, "tests", "tools", "make.py")))
 if os.environ.get("STEPC_TEST_FULL") == "1":
     config.available_features.add("full")

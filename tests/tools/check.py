@@ -3,6 +3,11 @@
 
   check.py parity FIXTURE_DIR LOG GRADS SAVE_DIR     the figures that f32 runs must reach
   check.py same LOG LOG... [-- GRADS GRADS...]       losses, norms and gradients bit-identical
+  check.py plan JSON EXPR, plan2 JSON JSON EXPR      a Python expression over plan reports p (and q)
+  check.py tensors FILE EXPR                         the same over a safetensors file: t, name to (shape, values)
+  check.py log LOG EXPR, log2 LOG LOG LOG EXPR       the same over the steps of logs: s, or a, b, c
+  check.py close GRADS GRADS BOUND                   every tensor within BOUND relative L2
+  check.py add FROM TO NAME SHAPE                    FROM with one more f32 tensor of zeros
 """
 import json
 import math
@@ -112,10 +117,48 @@ def same(arguments):
     print("ok %d logs, %d gradients" % (len(logs), len(grads)))
 
 
+def max_activations(plan):
+    return max(r["breakdown"]["activations"] + r["breakdown"]["recompute"] for r in plan["ranks"])
+
+
+def holds(expression, **names):
+    if not eval(expression, {"max_activations": max_activations}, names):
+        fail("does not hold: %s" % expression)
+    print("ok " + expression)
+
+
+def add(source, target, name, shape):
+    with open(source, "rb") as file:
+        data = file.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8:8 + n]), data[8 + n:]
+    dims = [int(d) for d in shape.split(",")]
+    size = 4 * math.prod(dims)
+    header[name] = {"dtype": "F32", "shape": dims, "data_offsets": [len(body), len(body) + size]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(target, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body + bytes(size))
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "parity":
         parity(*sys.argv[2:6])
     elif sys.argv[1] == "same":
         same(sys.argv[2:])
+    elif sys.argv[1] == "plan":
+        holds(sys.argv[3], p=json.load(open(sys.argv[2])))
+    elif sys.argv[1] == "plan2":
+        holds(sys.argv[4], p=json.load(open(sys.argv[2])), q=json.load(open(sys.argv[3])))
+    elif sys.argv[1] == "tensors":
+        holds(sys.argv[3], t=read(sys.argv[2]))
+    elif sys.argv[1] == "log":
+        holds(sys.argv[3], s=read_log(sys.argv[2]))
+    elif sys.argv[1] == "log2":
+        holds(sys.argv[5], a=read_log(sys.argv[2]), b=read_log(sys.argv[3]), c=read_log(sys.argv[4]))
+    elif sys.argv[1] == "close":
+        print("ok %.1e" % compare("tensors", sys.argv[2], sys.argv[3], float(sys.argv[4])))
+    elif sys.argv[1] == "add":
+        add(*sys.argv[2:6])
     else:
         fail("unknown check " + sys.argv[1])

@@ -1,0 +1,50 @@
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/diag.h"
+#include "driver/commands.h"
+#include "driver/paths.h"
+#include "driver/report.h"
+#include "driver/settings.h"
+
+/* `dir/recipe.yaml` becomes `recipe.step`, where the command runs. */
+static const char *default_out(Session *s, const char *recipe)
+{
+    const char *slash = strrchr(recipe, '/');
+    const char *name = slash ? slash + 1 : recipe;
+    const char *dot = strrchr(name, '.');
+    size_t length = dot && dot != name ? (size_t)(dot - name) : strlen(name);
+    return arena_printf(s->arena, "%.*s.step", (int)length, name);
+}
+
+static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
+                    const cJSON *report)
+{
+    BackendOptions options = {
+        .cpu = c->recipe.cpu.v,
+        .runtime_lib = driver_runtime_lib(s),
+        .out_path = args->out ? args->out : default_out(s, args->operands.at[0]),
+        .settings_json = driver_settings_json(s, c),
+        .report_json = driver_report_print(s, report, false),
+        .config_json = c->model.config_text,
+        .dump_llvm = args->dump_llvm,
+        .flops = c->facts.flops,
+        .eval_flops = c->facts.eval_flops,
+        .flops_per_step = c->facts.flops_per_step,
+    };
+    if (!options.runtime_lib)
+        return STATUS_ENV;
+    return backend_build(s, c->m, &options);
+}
+
+Status driver_cmd_build(Session *s, const DriverArgs *args)
+{
+    DriverCompiled compiled;
+    TRY(driver_compile(s, args->operands.at[0], args, &compiled));
+    cJSON *report = driver_report_json(s, &compiled);
+    Status status = driver_check_all(s, args, &compiled, report);
+    if (status == STATUS_OK)
+        status = build(s, args, &compiled, report);
+    cJSON_Delete(report);
+    return status;
+}

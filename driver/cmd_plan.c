@@ -1,0 +1,33 @@
+#include <string.h>
+
+#include "base/diag.h"
+#include "driver/commands.h"
+#include "driver/report.h"
+
+static Status plan_diff(Session *s, const DriverArgs *args)
+{
+    if (args->fail_on && strcmp(args->fail_on, "growth")) {
+        diag(s, no_span, args_choice, "--fail-on", args->fail_on, "growth");
+        return STATUS_USER;
+    }
+    return driver_report_diff(s, stdout, args->operands.at[0], args->operands.at[1],
+                              args->fail_on != NULL);
+}
+
+Status driver_cmd_plan(Session *s, const DriverArgs *args)
+{
+    DriverCompiled compiled;
+    if (args->diff)
+        return plan_diff(s, args);
+    TRY(driver_compile(s, args->operands.at[0], args, &compiled));
+    cJSON *report = driver_report_json(s, &compiled);
+    if (args->json)
+        printf("%s\n", driver_report_print(s, report, true));
+    else
+        driver_report_text(stdout, report);
+    Status status = args->html ? driver_report_html(s, args->html, report) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = driver_check_all(s, args, &compiled, report);
+    cJSON_Delete(report);
+    return status;
+}

@@ -1,0 +1,246 @@
+#include "driver/compile.h"
+
+#include <string.h>
+
+#include "base/diag.h"
+#include "driver/paths.h"
+
+/* A path as the recipe's author meant it: from where the command runs, else from the recipe's own
+ * folder. */
+static const char *recipe_path(Session *s, const FrontRecipe *r, const char *path)
+{
+    if (path[0] == '/' || driver_path_exists(path))
+        return path;
+    const char *beside = arena_printf(s->arena, "%s/%s", driver_path_dir(s, r->path), path);
+    return driver_path_exists(beside) ? beside : path;
+}
+
+static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *c)
+{
+    const FrontRecipe *r = &c->recipe;
+    const char *target = args->target ? args->target : r->target.v;
+    if (!target) {
+        target = "cpu";
+        diag(s, no_span, driver_target_default);
+    }
+    if (strcmp(target, "cpu")) {
+        bool known = !strcmp(target, "cuda");
+        diag(s, args->target ? no_span : r->target.span, driver_target, target,
+             known ? "this compiler is built without it" : "it must be cpu or cuda");
+        return STATUS_USER;
+    }
+    c->target = sym(s, target);
+    return STATUS_OK;
+}
+
+static Status one_rank_only(Session *s, const DriverCompiled *c)
+{
+    const FrontBatch *b = &c->batch;
+    if (b->world == 1)
+        return STATUS_OK;
+    const FrontRecipe *r = &c->recipe;
+    Span span = b->tp > 1 ? r->tp_size.span : b->pp > 1 ? r->pp_size.span : r->dp_size.span;
+    diag(s, span, driver_one_rank, (long long)b->world, (long long)b->tp, (long long)b->pp,
+         (long long)b->dp);
+    return STATUS_USER;
+}
+
+/* -- the passes' options -- */
+
+static void add_words(Session *s, const FrontWords *words, DriverList *list)
+{
+    for (uint32_t i = 0; i < words->v.n; i++)
+        vec_push(s->arena, list, words->v.at[i].v);
+}
+
+static void fill_groups(Session *s, const DriverCompiled *c, PassOptions *o)
+{
+    for (uint32_t i = 0; i < c->recipe.groups.v.n; i++) {
+        const FrontGroup *group = &c->recipe.groups.v.at[i];
+        for (uint32_t j = 0; j < group->match.n; j++)
+            vec_push(
+                s->arena, &o->groups,
+                ((PassGroup){group->match.at[j].v, group->weight_decay, group->match.at[j].span}));
+    }
+    PassGroup rest = {sym(s, "*"), c->optimizer.weight_decay, c->recipe.weight_decay.span};
+    vec_push(s->arena, &o->groups, rest);
+}
+
+static void fill_lists(Session *s, const DriverArgs *args, const FrontRecipe *r, PassOptions *o)
+{
+    DriverList freeze = {0}, keep = {0}, parts = {0};
+    add_words(s, &r->freeze, &freeze);
+    add_words(s, &r->keep, &keep);
+    add_words(s, &r->recompute_parts, &parts);
+    for (uint32_t i = 0; i < freeze.n; i++)
+        vec_push(s->arena, &o->freeze, sym(s, freeze.at[i]));
+    for (uint32_t i = 0; i < keep.n; i++)
+        vec_push(s->arena, &o->keep, sym(s, keep.at[i]));
+    for (uint32_t i = 0; i < parts.n; i++)
+        vec_push(s->arena, &o->recompute_parts, sym(s, parts.at[i]));
+    for (uint32_t i = 0; i < args->keep.n; i++)
+        vec_push(s->arena, &o->keep, sym(s, args->keep.at[i]));
+}
+
+static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
+{
+    const FrontRecipe *r = &c->recipe;
+    c->options = (PassOptions){
+        .target = PASS_TARGET_CPU,
+        .micro_batches = c->batch.micro_batches,
+        .param = c->precision.param,
+        .compute = c->precision.compute,
+        .grad = c->precision.grad,
+        .accumulate = c->precision.accumulate,
+        .moments = c->precision.moments,
+        .master = c->precision.master,
+        .freeze_embeddings = r->freeze_embeddings.v,
+        .freeze_all = r->freeze_language.v,
+        .recompute_policy = c->recompute.policy,
+        .recompute_keep_last = r->keep_last.v,
+        .recompute_span = c->recompute.span,
+        .optimizer = c->optimizer.name,
+        .beta1 = r->betas.v[0],
+        .beta2 = r->betas.v[1],
+        .eps = r->eps.v,
+        .momentum = r->momentum.v,
+        .nesterov = r->nesterov.v,
+        .max_norm = r->max_norm.v,
+        .eval = true,
+    };
+    fill_lists(s, args, r, &c->options);
+    fill_groups(s, c, &c->options);
+}
+
+Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *o)
+{
+    for (uint32_t i = 0; i < args->disable.n; i++) {
+        PassId id = pass_find(args->disable.at[i]);
+        if (id == PASS_COUNT || !pass_info(id)->optional) {
+            diag(s, no_span, driver_disable, args->disable.at[i]);
+            return STATUS_USER;
+        }
+        vec_push(s->arena, &o->disable, sym(s, args->disable.at[i]));
+    }
+    return STATUS_OK;
+}
+
+Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, DriverCompiled *out)
+{
+    int64_t world;
+    uint32_t errors = s->n_errors;
+    TRY(driver_args_count(s, "--world", args->world, &world));
+    TRY(front_recipe_load(s, path, args->set.at, args->set.n, &out->recipe));
+    const FrontRecipe *r = &out->recipe;
+    TRY(front_recipe_supported(s, r));
+    TRY(choose_target(s, args, out));
+    TRY(front_recipe_batch(s, r, world, &out->batch));
+    TRY(front_recipe_precision(s, r, &out->precision));
+    TRY(front_recipe_recompute(s, r, &out->recompute));
+    TRY(front_recipe_optimizer(s, r, &out->optimizer));
+    TRY(front_recipe_schedule(s, r, &out->schedule));
+    TRY(one_rank_only(s, out));
+    if (r->dataset_name.given && !r->data_path.given)
+        diag(s, r->dataset_name.span, driver_dataset, r->dataset_name.v);
+    fill_options(s, args, out);
+    TRY(driver_disable_passes(s, args, &out->options));
+    return s->n_errors > errors ? STATUS_USER : STATUS_OK;
+}
+
+/* -- the model -- */
+
+static bool has_input(const FrontRecipe *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->inputs.v.n; i++)
+        if (!strcmp(r->inputs.v.at[i].v, name))
+            return true;
+    return false;
+}
+
+static Status load_model(Session *s, DriverCompiled *c)
+{
+    const FrontRecipe *r = &c->recipe;
+    FrontModelRequest request = {
+        .models_dir = driver_models_dir(s),
+        .pretrained = recipe_path(s, r, r->pretrained.v),
+        .definition = r->definition.given ? recipe_path(s, r, r->definition.v) : NULL,
+        .overrides_json = r->text_config.v,
+        .batch = c->batch.rows,
+        .seq = c->batch.seq,
+        .positions = has_input(r, "positions"),
+        .segments = has_input(r, "segments"),
+        .keep = has_input(r, "keep"),
+        .param_dtype = c->precision.param,
+        .span = r->pretrained.span,
+    };
+    if (!request.models_dir)
+        return STATUS_ENV;
+    return front_model_load(s, &request, &c->model);
+}
+
+static IrState state_of(const IrGraph *g, IrValue v)
+{
+    const IrValueRec *rec = ir_value(g, v);
+    return rec->def == IR_DEF_STATE ? rec->state : (IrState){0};
+}
+
+/* At MODEL, where both uses of a tied weight still are the state itself. */
+static Sym tied_head(const IrModule *m)
+{
+    const IrGraph *g = ir_graph_find(m, "fwd");
+    IrState head = {0};
+    for (uint32_t i = 0; g && i < g->order.n; i++)
+        if (ir_op_kind(g, g->order.at[i]) == IR_OP_lm_loss)
+            head = state_of(g, ir_in(g, g->order.at[i], 1));
+    for (uint32_t i = 0; head.i && i < g->order.n; i++)
+        if (ir_op_kind(g, g->order.at[i]) == IR_OP_embed &&
+            state_of(g, ir_in(g, g->order.at[i], 0)).i == head.i)
+            return ir_state_rec(m, head)->name;
+    return NULL;
+}
+
+Status driver_pass_manager(Session *s, const DriverArgs *args, IrModule *m,
+                           const PassOptions *options, PassManager *out_manager)
+{
+    int64_t bisect;
+    *out_manager = (PassManager){
+        .s = s,
+        .m = m,
+        .options = options,
+        .dump_after = args->dump_after,
+        .dump_out = args->dump_out,
+        .stats = args->stats,
+        .time = args->time,
+        .report_out = stderr,
+        .bisect = UINT32_MAX,
+    };
+    const char *dump = args->dump_after;
+    if (dump && strcmp(dump, "all") && strcmp(dump, "changed") && pass_find(dump) == PASS_COUNT) {
+        diag(s, no_span, driver_pass, dump);
+        return STATUS_USER;
+    }
+    if (args->bisect && !strcmp(args->bisect, "0")) {
+        out_manager->bisect = 0;
+        return STATUS_OK;
+    }
+    TRY(driver_args_count(s, "--bisect", args->bisect, &bisect));
+    if (bisect)
+        out_manager->bisect = (uint32_t)bisect;
+    return STATUS_OK;
+}
+
+Status driver_compile(Session *s, const char *path, const DriverArgs *args, DriverCompiled *out)
+{
+    PassManager manager;
+    *out = (DriverCompiled){0};
+    TRY(driver_read_recipe(s, path, args, out));
+    TRY(load_model(s, out));
+    out->m = out->model.m;
+    out->m->micro_batches = out->batch.micro_batches;
+    out->tied = tied_head(out->m);
+    TRY(driver_pass_manager(s, args, out->m, &out->options, &manager));
+    TRY(pass_pipeline(&manager));
+    TRY(pass_facts(s, out->m, &out->options, &out->facts));
+    TRY(pass_facts_record(s, &out->options, &out->facts));
+    return s->n_errors ? STATUS_USER : STATUS_OK;
+}

@@ -1,0 +1,11 @@
+/* guard: runs a command in a child process, so that our own bugs, whatever way they end it, leave a
+ * reproducer. */
+#ifndef DRIVER_GUARD_H
+#define DRIVER_GUARD_H
+
+#include "driver/args.h"
+
+/* Returns the process's exit code. */
+int driver_guard_run(const DriverCommand *command, const DriverArgs *args, int argc, char **argv);
+
+#endif

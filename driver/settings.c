@@ -1,0 +1,103 @@
+#include "driver/settings.h"
+
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "driver/paths.h"
+
+enum { MAX_SKIPS = 10 }; /* updates skipped in a row that end a run */
+
+static void add_text(cJSON *object, const char *key, const char *text)
+{
+    cJSON_AddItemToObject(object, key, text ? cJSON_CreateString(text) : cJSON_CreateNull());
+}
+
+static void add_int(cJSON *object, const char *key, const FrontInt *value)
+{
+    cJSON_AddItemToObject(object, key,
+                          value->given ? cJSON_CreateNumber((double)value->v) : cJSON_CreateNull());
+}
+
+/* The step executable may be run from another folder than the compiler. */
+static const char *absolute(Session *s, const char *path)
+{
+    return path ? driver_path_absolute(s, path) : NULL;
+}
+
+static bool from_seed(const FrontRecipe *r)
+{
+    const char *target = r->model_target.given ? r->model_target.v : "";
+    size_t n = strlen(target), m = strlen(".from_config");
+    return n > m && !strcmp(target + n - m, ".from_config");
+}
+
+static void add_data(Session *s, cJSON *root, const FrontRecipe *r, int64_t seed)
+{
+    cJSON *data = cJSON_AddObjectToObject(root, "data");
+    add_text(data, "path", absolute(s, r->data_path.v));
+    add_text(data, "eval_path", absolute(s, r->eval_path.v));
+    add_text(data, "dataset", r->data_path.given ? NULL : r->dataset_name.v);
+    cJSON_AddNumberToObject(data, "seed",
+                            (double)(r->dataset_seed.given ? r->dataset_seed.v : seed));
+}
+
+static void add_lr(cJSON *root, const DriverCompiled *c)
+{
+    const FrontRecipe *r = &c->recipe;
+    cJSON *lr = cJSON_AddObjectToObject(root, "lr");
+    add_text(lr, "style", r->has_schedule ? r->lr_style.v : "constant");
+    cJSON_AddNumberToObject(lr, "max", c->schedule.max);
+    cJSON_AddNumberToObject(lr, "min", c->schedule.min);
+    cJSON_AddNumberToObject(lr, "init", c->schedule.init);
+    if (r->has_schedule)
+        add_int(lr, "warmup_steps", &r->lr_warmup);
+    else
+        cJSON_AddNumberToObject(lr, "warmup_steps", 0);
+    add_int(lr, "decay_steps", &r->lr_decay);
+    add_int(lr, "wsd_decay_steps", &r->wsd_decay);
+    add_text(lr, "wsd_style", r->wsd_style.v);
+}
+
+static void add_optimizer(cJSON *root, const DriverCompiled *c)
+{
+    const PassOptions *o = &c->options;
+    cJSON *optimizer = cJSON_AddObjectToObject(root, "optimizer");
+    add_text(optimizer, "name", o->optimizer);
+    cJSON_AddNumberToObject(optimizer, "beta1", o->beta1);
+    cJSON_AddNumberToObject(optimizer, "beta2", o->beta2);
+    cJSON_AddNumberToObject(optimizer, "eps", o->eps);
+    cJSON_AddNumberToObject(optimizer, "weight_decay", c->optimizer.weight_decay);
+    cJSON_AddNumberToObject(optimizer, "momentum", o->momentum);
+    cJSON_AddBoolToObject(optimizer, "nesterov", o->nesterov);
+}
+
+const char *driver_settings_json(Session *s, const DriverCompiled *c)
+{
+    const FrontRecipe *r = &c->recipe;
+    int64_t seed = r->seed.given ? r->seed.v : r->rng_seed.v;
+    cJSON *root = cJSON_CreateObject();
+    add_text(root, "recipe", r->path);
+    cJSON_AddNumberToObject(root, "seed", (double)seed);
+    add_int(root, "max_steps", &r->max_steps);
+    add_int(root, "num_epochs", &r->num_epochs);
+    cJSON_AddNumberToObject(root, "ckpt_every_steps", (double)r->ckpt_every_steps.v);
+    cJSON_AddNumberToObject(root, "val_every_steps", (double)r->val_every_steps.v);
+    add_text(root, "save_dir", r->checkpoint_enabled.v ? r->checkpoint_dir.v : NULL);
+    add_text(root, "weights_dir", from_seed(r) ? NULL : absolute(s, c->model.weights_dir));
+    add_data(s, root, r, seed);
+    cJSON *labels = cJSON_AddObjectToObject(root, "labels");
+    cJSON_AddNumberToObject(labels, "ignore_index", (double)r->ignore_index.v);
+    add_lr(root, c);
+    add_optimizer(root, c);
+    cJSON_AddNumberToObject(root, "max_norm", r->max_norm.v);
+    cJSON *tied = cJSON_AddObjectToObject(root, "tied");
+    if (c->tied)
+        add_text(tied, "lm_head.weight", c->tied);
+    cJSON_AddNumberToObject(root, "max_skips", MAX_SKIPS);
+    char *text = cJSON_PrintUnformatted(root);
+    const char *copy = arena_strndup(s->arena, text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(root);
+    return copy;
+}

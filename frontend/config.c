@@ -1,0 +1,235 @@
+#include "frontend/config.h"
+
+#include <stdlib.h>
+
+/* Keys that concern no compiled training step: tokens, generation, bookkeeping. */
+static const char *const idle_keys[] = {
+    "_name_or_path", "architectures", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype",
+    "eos_token_id", "finetuning_task", "id2label", "is_decoder", "is_encoder_decoder", "label2id",
+    "max_position_embeddings", "model_type", "output_attentions", "output_hidden_states",
+    "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "task_specific_params",
+    "torch_dtype", "transformers_version", "use_cache", "_attn_implementation", "attn_implementation",
+};
+
+static Status bad_json(Session *s, Sym path, const char *text, const char *end)
+{
+    Span span = {path, 1, 1, 1};
+    for (const char *c = text; c < end; c++) {
+        span.col++;
+        if (*c == '\n') {
+            span.line++;
+            span.col = 1;
+        }
+    }
+    diag(s, span, config_json);
+    return STATUS_USER;
+}
+
+static Status parse_json(Session *s, Sym path, const char *text, size_t length, cJSON **out)
+{
+    const char *end = text;
+    *out = cJSON_ParseWithLengthOpts(text, length + 1, &end, 1);
+    if (!*out)
+        return bad_json(s, path, text, end);
+    const char *key = NULL;
+    const char *fault = cJSON_IsObject(*out) ? front_config_fault(*out, &key) : "";
+    if (!fault)
+        return STATUS_OK;
+    if (key)
+        diag(s, front_config_locate(path, text, &key, 1), config_fault, key, fault);
+    else
+        diag(s, ((Span){.file = path}), config_object);
+    return STATUS_USER;
+}
+
+/* -- the text model inside -- */
+
+static bool is_tower(const cJSON *item)
+{
+    size_t length = strlen(item->string);
+    return cJSON_IsObject(item) && length > 7 && !strcmp(item->string + length - 7, "_config") &&
+           strcmp(item->string, "text_config") && strcmp(item->string, "quantization_config") &&
+           strcmp(item->string, "generation_config");
+}
+
+static void record_towers(Session *s, const FrontConfig *c, const cJSON *root)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, root)
+    {
+        if (!is_tower(item))
+            continue;
+        const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "model_type");
+        const char *key = item->string;
+        diag(s, front_config_locate(c->path, c->text, &key, 1), config_tower, key,
+             cJSON_IsString(type) ? type->valuestring : "no model_type");
+    }
+}
+
+/* Overrides go where the key stands: `text_config: {...}` and plain keys alike mean the text model. */
+static void lay_over(cJSON *root, cJSON *body, const cJSON *over)
+{
+    const cJSON *nested = cJSON_GetObjectItemCaseSensitive(over, "text_config");
+    const cJSON *item;
+    cJSON_ArrayForEach(item, over)
+    {
+        bool outside = root != body && !cJSON_GetObjectItemCaseSensitive(body, item->string) &&
+                       cJSON_GetObjectItemCaseSensitive(root, item->string);
+        cJSON *one = item == nested ? NULL : cJSON_CreateObject();
+        if (!one)
+            continue;
+        cJSON_AddItemToObject(one, item->string, cJSON_Duplicate(item, 1));
+        front_config_lay_over(outside ? root : body, one);
+        cJSON_Delete(one);
+    }
+    if (cJSON_IsObject(nested))
+        front_config_lay_over(body, nested);
+}
+
+static Status settle(Session *s, cJSON *root, const cJSON *over, FrontConfig *out)
+{
+    cJSON *body = cJSON_GetObjectItemCaseSensitive(root, "text_config");
+    if (body && !cJSON_IsObject(body)) {
+        diag(s, front_config_locate(out->path, out->text, (const char *[]){"text_config"}, 1),
+             config_object);
+        return STATUS_USER;
+    }
+    if (body)
+        record_towers(s, out, root);
+    else
+        body = root;
+    if (over)
+        lay_over(root, body, over);
+    front_config_unify_rope(body);
+    out->keys = front_value_from_json(s, body);
+    if (over)
+        out->laid = front_value_from_json(s, over);
+    if (body != root) {
+        cJSON_DeleteItemFromObjectCaseSensitive(root, "text_config");
+        out->outer = front_value_from_json(s, root);
+    }
+    return STATUS_OK;
+}
+
+static Status set_model_type(Session *s, FrontConfig *out)
+{
+    FrontValue type;
+    Sym key = sym(s, "model_type");
+    if (!front_config_get(out, key, &type)) {
+        diag(s, front_config_span(out, NULL), config_no_type);
+        return STATUS_USER;
+    }
+    if (type.kind != FRONT_VALUE_STRING) {
+        diag(s, front_config_span(out, key), front_type, "`model_type`", "a string",
+             front_value_describe(s, NULL, &type));
+        return STATUS_USER;
+    }
+    out->model_type = type.u.s;
+    return STATUS_OK;
+}
+
+Status front_config_parse(Session *s, const char *path, const char *text, size_t length,
+                          const char *overrides_json, Span span, FrontConfig *out)
+{
+    cJSON *root = NULL, *over = NULL;
+    *out = (FrontConfig){.path = sym(s, path), .text = text, .span = span};
+    Status status = parse_json(s, out->path, text, length, &root);
+    if (status != STATUS_OK)
+        goto out_root;
+    if (overrides_json) {
+        status = parse_json(s, sym(s, "model overrides"), overrides_json, strlen(overrides_json),
+                            &over);
+        if (status != STATUS_OK)
+            goto out_over;
+    }
+    status = settle(s, root, over, out);
+    if (status == STATUS_OK)
+        status = set_model_type(s, out);
+out_over:
+    cJSON_Delete(over);
+out_root:
+    cJSON_Delete(root);
+    return status;
+}
+
+Status front_config_load(Session *s, const FrontModelRequest *request, FrontConfig *out)
+{
+    FrontConfigPlace place;
+    Source source;
+    TRY(front_config_find(s, request, &place));
+    TRY(session_read_source(s, place.path, request->span, &source));
+    TRY(front_config_parse(s, place.path, source.text, source.length, request->overrides_json,
+                           request->span, out));
+    out->weights_dir = place.weights_dir;
+    return STATUS_OK;
+}
+
+/* -- reading -- */
+
+static const FrontValue *find(const FrontValue *dict, Sym key)
+{
+    for (uint32_t i = 0; i < dict->u.list.n; i++)
+        if (dict->u.list.keys[i] == key)
+            return &dict->u.list.at[i];
+    return NULL;
+}
+
+/* What the text model does not say, the whole may (`tie_word_embeddings`), but not who it is. */
+bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out)
+{
+    const FrontValue *v = find(&c->keys, key);
+    if (!v && strcmp(key, "model_type"))
+        v = find(&c->outer, key);
+    if (!v || v->kind == FRONT_VALUE_NONE)
+        return false;
+    *out = *v;
+    return true;
+}
+
+static bool was_laid(const FrontConfig *c, Sym key)
+{
+    if (find(&c->laid, key))
+        return true;
+    for (uint32_t i = 0; i < c->laid.u.list.n; i++)
+        if (!strcmp(c->laid.u.list.keys[i], "text_config") &&
+            c->laid.u.list.at[i].kind == FRONT_VALUE_DICT && find(&c->laid.u.list.at[i], key))
+            return true;
+    return false;
+}
+
+Span front_config_span(const FrontConfig *c, Sym key)
+{
+    Span whole = {.file = c->path};
+    if (!key)
+        return whole;
+    if (was_laid(c, key))
+        return c->span.file ? c->span : whole;
+    Span span = front_config_locate(c->path, c->text, (const char *[]){"text_config", key}, 2);
+    return span.line ? span : front_config_locate(c->path, c->text, &key, 1);
+}
+
+static bool is_known(const char *key, const Sym *read, uint32_t n_read)
+{
+    static const char *const spellings[] = {"rope_theta", "rope_scaling", "partial_rotary_factor",
+                                            "text_config"};
+    for (uint32_t i = 0; i < n_read; i++)
+        if (!strcmp(key, read[i]))
+            return true;
+    for (uint32_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++)
+        if (!strcmp(key, spellings[i]))
+            return true;
+    for (uint32_t i = 0; i < sizeof idle_keys / sizeof idle_keys[0]; i++)
+        if (!strcmp(key, idle_keys[i]))
+            return true;
+    return false;
+}
+
+void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
+                                Sym model)
+{
+    for (uint32_t i = 0; i < c->keys.u.list.n; i++) {
+        Sym key = c->keys.u.list.keys[i];
+        if (!is_known(key, read, n_read))
+            diag(s, front_config_span(c, key), config_unread, key, model);
+    }
+}

@@ -1,0 +1,56 @@
+/* config: a model's config.json: found by folder, file or published name, brought into one layout, read by key. */
+#ifndef FRONTEND_CONFIG_H
+#define FRONTEND_CONFIG_H
+
+#include "frontend/frontend.h"
+#include "frontend/model_value.h"
+
+typedef struct FrontConfig {
+    Sym path;         /* of config.json; where there is none, what stands for it in messages */
+    const char *text; /* as read */
+    Sym model_type;   /* of the text model */
+    const char *weights_dir;
+    FrontValue keys;  /* DICT: text_config (or the whole), with the overrides laid over it, in one layout */
+    FrontValue outer; /* DICT: what stands around text_config; empty where there is none */
+    FrontValue laid;  /* DICT: the overrides, which have no place in the file */
+    Span span;        /* of the recipe's key */
+} FrontConfig;
+
+/* Each tower that is left out becomes a record. */
+Status front_config_load(Session *s, const FrontModelRequest *request, FrontConfig *out);
+/* From memory: for tests and fuzzing. */
+Status front_config_parse(Session *s, const char *path, const char *text, size_t length,
+                          const char *overrides_json, Span span, FrontConfig *out);
+
+/* false: absent or null. */
+bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out);
+/* Where the key stands; NULL: the file as a whole. */
+Span front_config_span(const FrontConfig *c, Sym key);
+/* A record for every key that neither the model (`read`) nor the table of idle keys knows. */
+void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
+                                Sym model);
+
+/* -- finding it (config_find.c) -- */
+
+typedef struct FrontConfigPlace {
+    const char *path;        /* of config.json */
+    const char *weights_dir; /* or NULL */
+} FrontConfigPlace;
+
+Status front_config_find(Session *s, const FrontModelRequest *request, FrontConfigPlace *out);
+/* The .model file whose `for` names the type. */
+Status front_definition_find(Session *s, const FrontModelRequest *request, const FrontConfig *config,
+                             const char **out_path);
+
+/* -- layouts (config_layout.c): the file's own spellings become one -- */
+
+/* rope_theta with rope_scaling become rope_parameters; `type` in it becomes rope_type. */
+void front_config_unify_rope(cJSON *keys);
+/* Object members of `over` replace those of `under`, objects within objects member by member. */
+void front_config_lay_over(cJSON *under, const cJSON *over);
+/* The first key that stands twice in one object, or a number that is none (1e999); NULL if all is well. */
+const char *front_config_fault(const cJSON *json, const char **out_key);
+/* Line, column and length of the key at `path` (`text_config`, `hidden_size`), or line 0. */
+Span front_config_locate(Sym file, const char *text, const char *const *path, uint32_t depth);
+
+#endif

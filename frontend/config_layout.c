@@ -1,0 +1,159 @@
+/* One layout for config.json's spellings, and places of keys in its text. */
+#include "frontend/config.h"
+
+#include <ctype.h>
+#include <math.h>
+
+void front_config_lay_over(cJSON *under, const cJSON *over)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, over)
+    {
+        cJSON *old = cJSON_GetObjectItemCaseSensitive(under, item->string);
+        if (old && cJSON_IsObject(old) && cJSON_IsObject(item))
+            front_config_lay_over(old, item);
+        else if (old)
+            cJSON_ReplaceItemInObjectCaseSensitive(under, item->string, cJSON_Duplicate(item, 1));
+        else
+            cJSON_AddItemToObject(under, item->string, cJSON_Duplicate(item, 1));
+    }
+}
+
+static void rename_type(cJSON *rope)
+{
+    cJSON *item;
+    cJSON *type = cJSON_GetObjectItemCaseSensitive(rope, "type");
+    if (cJSON_IsString(type) && !cJSON_GetObjectItemCaseSensitive(rope, "rope_type")) {
+        cJSON_AddStringToObject(rope, "rope_type", type->valuestring);
+        cJSON_DeleteItemFromObjectCaseSensitive(rope, "type");
+    }
+    cJSON_ArrayForEach(item, rope) if (cJSON_IsObject(item)) rename_type(item);
+}
+
+/* rope_parameters: { rope_type, rope_theta, ... }, or one such object per layer type. */
+void front_config_unify_rope(cJSON *keys)
+{
+    static const char *const flat[] = {"rope_theta", "partial_rotary_factor"};
+    cJSON *rope = cJSON_GetObjectItemCaseSensitive(keys, "rope_parameters");
+    cJSON *scaling = cJSON_GetObjectItemCaseSensitive(keys, "rope_scaling");
+    cJSON *theta = cJSON_GetObjectItemCaseSensitive(keys, "rope_theta");
+    if (!cJSON_IsObject(rope) && (cJSON_IsObject(scaling) || cJSON_IsNumber(theta))) {
+        cJSON_DeleteItemFromObjectCaseSensitive(keys, "rope_parameters");
+        rope = cJSON_IsObject(scaling) ? cJSON_Duplicate(scaling, 1) : cJSON_CreateObject();
+        cJSON_AddItemToObject(keys, "rope_parameters", rope);
+    }
+    if (!cJSON_IsObject(rope))
+        return;
+    rename_type(rope);
+    const cJSON *item;
+    bool per_type = false;
+    cJSON_ArrayForEach(item, rope) per_type |= cJSON_IsObject(item);
+    for (uint32_t i = 0; i < 2 && !per_type; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(keys, flat[i]);
+        if (cJSON_IsNumber(value) && !cJSON_GetObjectItemCaseSensitive(rope, flat[i]))
+            cJSON_AddItemToObject(rope, flat[i], cJSON_Duplicate(value, 1));
+    }
+}
+
+const char *front_config_fault(const cJSON *json, const char **out_key)
+{
+    const cJSON *item, *other;
+    if (cJSON_IsNumber(json) && !isfinite(json->valuedouble)) {
+        *out_key = json->string ? json->string : "a list's item";
+        return "is a number out of range";
+    }
+    cJSON_ArrayForEach(item, json)
+    {
+        for (other = item->next; other && cJSON_IsObject(json); other = other->next)
+            if (!strcmp(item->string, other->string)) {
+                *out_key = item->string;
+                return "stands twice";
+            }
+        const char *fault = front_config_fault(item, out_key);
+        if (fault)
+            return fault;
+    }
+    return NULL;
+}
+
+/* -- places: a walk over text that cJSON has found to be JSON -- */
+
+typedef struct JsonWalk {
+    const char *at;
+    uint32_t line;
+    const char *line_start;
+} JsonWalk;
+
+static void skip_space(JsonWalk *w)
+{
+    for (; isspace((unsigned char)*w->at); w->at++)
+        if (*w->at == '\n') {
+            w->line++;
+            w->line_start = w->at + 1;
+        }
+}
+
+static void skip_string(JsonWalk *w)
+{
+    for (w->at++; *w->at && *w->at != '"'; w->at++)
+        if (*w->at == '\\' && w->at[1])
+            w->at++;
+    w->at += *w->at == '"';
+}
+
+/* Over one value, up to the comma or bracket behind it. */
+static void skip_value(JsonWalk *w)
+{
+    uint32_t depth = 0;
+    for (;;) {
+        skip_space(w);
+        char c = *w->at;
+        if (!c || (!depth && (c == ',' || c == '}' || c == ']')))
+            return;
+        if (c == '"') {
+            skip_string(w);
+            continue;
+        }
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        w->at++;
+    }
+}
+
+/* Stands on `{`; stops on the value of `key`, whose place it gives. */
+static bool find_member(JsonWalk *w, Sym file, const char *key, Span *out)
+{
+    size_t length = strlen(key);
+    skip_space(w);
+    if (*w->at != '{')
+        return false;
+    do {
+        w->at++;
+        skip_space(w);
+        if (*w->at != '"')
+            return false;
+        const char *start = w->at;
+        skip_string(w);
+        *out = (Span){file, w->line, (uint32_t)(start - w->line_start) + 1,
+                      (uint32_t)(w->at - start)};
+        bool found = (size_t)(w->at - start) == length + 2 && !strncmp(start + 1, key, length);
+        skip_space(w);
+        if (*w->at != ':')
+            return false;
+        w->at++;
+        if (found)
+            return true;
+        skip_value(w);
+    } while (*w->at == ',');
+    return false;
+}
+
+Span front_config_locate(Sym file, const char *text, const char *const *path, uint32_t depth)
+{
+    JsonWalk w = {text, 1, text};
+    Span span = {0};
+    for (uint32_t i = 0; i < depth; i++)
+        if (!find_member(&w, file, path[i], &span))
+            return (Span){.file = file};
+    return span;
+}

@@ -1,0 +1,114 @@
+#include "passes/memplan_views.h"
+
+#include <stdlib.h>
+
+#include "passes/fuse_space.h"
+#include "passes/lifetime.h"
+
+static int64_t numel(const IrGraph *g, IrValue v)
+{
+    return ir_type_numel(g->m, ir_value_type(g, v));
+}
+
+/* v as a view of itself, where it is none of another value. */
+static IrPlace view_of(const IrGraph *g, const IrPlace *views, IrValue v)
+{
+    if (views[v.i].base.i)
+        return views[v.i];
+    int64_t n = numel(g, v);
+    return (IrPlace){.offset = -1, .base = v, .run = n, .pitch = n};
+}
+
+/* Part `index` of the last dim, seen through x's own view; false where one run and pitch cannot say it. */
+static bool slice_view(const IrGraph *g, const IrPlace *views, IrOp op, IrPlace *out)
+{
+    IrValue x = ir_in(g, op, 0);
+    int64_t width = ir_type_last(g->m, ir_value_type(g, x));
+    int64_t part = ir_type_last(g->m, ir_value_type(g, ir_out(g, op, 0)));
+    IrPlace of = view_of(g, views, x);
+    if (of.run == of.pitch)
+        of.run = of.pitch = width;
+    if (of.run != width)
+        return false;
+    *out = (IrPlace){.offset = -1,
+                     .base = of.base,
+                     .view_offset = of.view_offset + ir_attr_i64(g, op, "index") * part,
+                     .run = part,
+                     .pitch = of.pitch};
+    return true;
+}
+
+/* Can this op walk a view with runs of `run` elements as operand or result v? Kernels walk any; fused code walks whole
+ * rows, of values that span its space. */
+static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
+{
+    if (pass_op_class(target, ir_op_kind(g, op)) != PASS_CLASS_FUSED)
+        return true;
+    PassSpace space = pass_space_of_op(g, op);
+    return numel(g, v) == space.numel && (!space.cols || run % space.cols == 0);
+}
+
+typedef struct Readers {
+    const IrGraph *g, *next; /* next: reads g's results by name; NULL: none */
+    IrUses uses, next_uses;
+    PassTarget target;
+} Readers;
+
+static bool all_walk(const Readers *r, const IrGraph *g, const IrUses *uses, IrValue v, int64_t run)
+{
+    for (uint32_t i = uses->first[v.i]; i < uses->first[v.i + 1]; i++) {
+        IrOp op = uses->at[i];
+        if (ir_op_kind(g, op) == IR_OP_reshape) {
+            if (!all_walk(r, g, uses, ir_out(g, op, 0), run))
+                return false;
+        } else if (!can_walk(g, op, v, run, r->target)) {
+            return false;
+        }
+    }
+    if (g != r->g || !uses->is_result[v.i] || !r->next)
+        return true;
+    IrValue there = ir_value_find(r->next, ir_value(g, v)->name);
+    return !there.i || all_walk(r, r->next, &r->next_uses, there, run);
+}
+
+PassViews pass_views_local(const IrGraph *g, const IrGraph *params_of, PassViews params_views,
+                           const IrGraph *readers, PassTarget target, Arena *arena)
+{
+    IrPlace *views = ARENA_ARRAY(arena, IrPlace, g->values.n);
+    Readers r = {.g = g, .next = readers, .uses = ir_uses(g, arena), .target = target};
+    if (readers)
+        r.next_uses = ir_uses(readers, arena);
+    for (uint32_t i = 0; params_of && i < g->params.n; i++) {
+        IrValue from = ir_value_find(params_of, ir_value(g, g->params.at[i])->name);
+        if (from.i && pass_view_strided(&params_views[from.i])) {
+            views[g->params.at[i].i] = params_views[from.i];
+            views[g->params.at[i].i].base = g->params.at[i]; /* only the layout is known here */
+        }
+    }
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        IrPlace view;
+        if (ir_op_kind(g, op) == IR_OP_reshape)
+            views[ir_out(g, op, 0).i] = view_of(g, views, ir_in(g, op, 0));
+        else if (ir_op_kind(g, op) == IR_OP_slice && slice_view(g, views, op, &view) &&
+                 all_walk(&r, g, &r.uses, ir_out(g, op, 0), view.run))
+            views[ir_out(g, op, 0).i] = view;
+    }
+    return views;
+}
+
+PassViews pass_views_planned(const IrGraph *g, Arena *arena)
+{
+    IrPlace *views = ARENA_ARRAY(arena, IrPlace, g->values.n);
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        if (pass_in_kernel(g, op) || !ir_op(g, op)->n_out)
+            continue;
+        IrPlace *view = &views[ir_out(g, op, 0).i];
+        if (ir_op_kind(g, op) == IR_OP_reshape)
+            *view = view_of(g, views, ir_in(g, op, 0));
+        else if (ir_op_kind(g, op) == IR_OP_slice && !slice_view(g, views, op, view))
+            abort(); /* fuse leaves slices alone only where they are views */
+    }
+    return views;
+}

@@ -1,0 +1,191 @@
+/* schedule: unrolls the instances of a step into one graph, @step: the counts of all micro-batches, then forward and
+ * backward of each in turn, then the update. Values cross graphs by equal names; with more than one micro-batch every
+ * value of instance m is named `m<m>/NAME`. @eval stays what it is, one forward pass. */
+#include <fnmatch.h>
+
+#include "base/diag.h"
+#include "passes/fuse.h"
+
+typedef struct Unroller {
+    PassContext *c;
+    IrGraph *step;
+    IrBuilder b;
+    Map by_name;  /* name in @step -> value that later graphs read */
+    bool *kept;   /* by index into options->keep: has it matched? */
+} Unroller;
+
+typedef struct Instance { /* one graph, once */
+    Unroller *u;
+    const IrGraph *from;
+    const char *prefix;
+    uint32_t number;
+    IrValue *map;     /* by value of `from` */
+    IrRegion *regions;
+} Instance;
+
+static Sym prefixed(const Instance *in, Sym name)
+{
+    return *in->prefix ? intern_printf(&in->u->c->s->interner, "%s%s", in->prefix, name) : name;
+}
+
+/* A param is what an earlier graph of the instance made under that name, or else an input of the step. */
+static IrValue link_param(Instance *in, const IrValueRec *rec)
+{
+    Unroller *u = in->u;
+    Sym name = prefixed(in, rec->name);
+    uint64_t known;
+    if (map_get(&u->by_name, map_key(name), &known))
+        return (IrValue){(uint32_t)known};
+    IrValue v = ir_graph_param(u->step, name, rec->type, rec->span);
+    map_put(&u->by_name, map_key(name), v.i);
+    return v;
+}
+
+static IrValue map_value(void *context, IrValue old)
+{
+    Instance *in = context;
+    IrValue *at = &in->map[old.i];
+    if (at->i)
+        return *at;
+    const IrValueRec *rec = ir_value(in->from, old);
+    *at = rec->def == IR_DEF_STATE ? ir_graph_state(in->u->step, rec->state) : link_param(in, rec);
+    return *at;
+}
+
+static IrRegion map_region(Instance *in, IrRegion old)
+{
+    if (!old.i || in->regions[old.i].i)
+        return in->regions[old.i];
+    IrGraph *step = in->u->step;
+    const IrRegionRec *from = &in->from->regions.at[old.i];
+    IrRegionRec rec = {.kind = from->kind, .scope = from->scope, .policy = from->policy};
+    vec_push(step->m->s->arena, &step->regions, rec);
+    return in->regions[old.i] = (IrRegion){step->regions.n - 1};
+}
+
+/* Sums over micro-batches start afresh in the first. */
+static void mark_first(IrGraph *g, IrOp op)
+{
+    IrOpKind kind = ir_op_kind(g, op);
+    if (kind == IR_OP_accumulate || kind == IR_OP_count_targets)
+        ir_attr_at(g, op, "first")->b = true;
+}
+
+static void clone_op(Instance *in, IrOp op)
+{
+    Unroller *u = in->u;
+    const IrOpRec *old = ir_op(in->from, op);
+    u->b.region = map_region(in, old->region);
+    u->b.re = old->re ? prefixed(in, old->re) : NULL;
+    IrOp copy = ir_clone(&u->b, in->from, op, map_value, in, in->prefix, "");
+    IrOpRec *rec = ir_op(u->step, copy);
+    rec->graph = in->from->name;
+    rec->instance = in->number;
+    for (uint32_t r = 0; r < rec->n_out; r++)
+        in->map[old->first_out + r] = ir_out(u->step, copy, r);
+    if (in->number == 0)
+        mark_first(u->step, copy);
+}
+
+static void unroll(Unroller *u, const IrGraph *from, const char *prefix, uint32_t number, Instance *out)
+{
+    *out = (Instance){.u = u, .from = from, .prefix = prefix, .number = number};
+    out->map = ARENA_ARRAY(u->c->scratch, IrValue, from->values.n);
+    out->regions = ARENA_ARRAY(u->c->scratch, IrRegion, from->regions.n);
+    for (uint32_t i = 0; i < from->order.n; i++)
+        clone_op(out, from->order.at[i]);
+    for (uint32_t i = 0; i < from->results.n; i++) {
+        Sym name = prefixed(out, ir_value(from, from->results.at[i])->name);
+        map_put(&u->by_name, map_key(name), map_value(out, from->results.at[i]).i);
+    }
+}
+
+/* Values of @fwd that --keep names live to the end of the step. */
+static void keep_values(Unroller *u, const Instance *fwd)
+{
+    const PassOptions *o = u->c->options;
+    for (uint32_t i = 0; o->keep.n && i < fwd->from->order.n; i++) {
+        const IrOpRec *rec = ir_op(fwd->from, fwd->from->order.at[i]);
+        for (uint32_t r = 0; r < rec->n_out; r++) {
+            uint32_t v = rec->first_out + r;
+            bool keep = false;
+            for (uint32_t k = 0; k < o->keep.n; k++) {
+                bool matches = !fnmatch(o->keep.at[k], fwd->from->values.at[v].name, 0);
+                u->kept[k] |= matches;
+                keep |= matches;
+            }
+            if (keep)
+                vec_push(u->c->s->arena, &u->step->results, fwd->map[v]);
+        }
+    }
+}
+
+static Status check_kept(const Unroller *u)
+{
+    const PassOptions *o = u->c->options;
+    for (uint32_t k = 0; k < o->keep.n; k++) {
+        if (u->kept[k])
+            continue;
+        diag(u->c->s, no_span, keep_matches_nothing, o->keep.at[k]);
+        return STATUS_USER;
+    }
+    return STATUS_OK;
+}
+
+static const char *prefix_of(PassContext *c, uint32_t instance)
+{
+    return c->m->micro_batches > 1 ? arena_printf(c->s->arena, "m%u/", instance) : "";
+}
+
+static void unroll_step(Unroller *u)
+{
+    PassContext *c = u->c;
+    const IrGraph *begin = ir_graph_find(c->m, "begin"), *fwd = ir_graph_find(c->m, "fwd");
+    const IrGraph *bwd = ir_graph_find(c->m, "bwd"), *update = ir_graph_find(c->m, "update");
+    uint32_t n = (uint32_t)c->m->micro_batches;
+    Instance in;
+    for (uint32_t i = 0; begin && i < n; i++)
+        unroll(u, begin, prefix_of(c, i), i, &in);
+    for (uint32_t i = 0; i < n; i++) {
+        unroll(u, fwd, prefix_of(c, i), i, &in);
+        keep_values(u, &in);
+        if (bwd)
+            unroll(u, bwd, prefix_of(c, i), i, &in);
+    }
+    if (update)
+        unroll(u, update, "", n - 1, &in);
+    pass_stat(c, "instances", 2 * n);
+    pass_stat(c, "ops", u->step->order.n);
+}
+
+Status pass_schedule(PassContext *c)
+{
+    IrModule *m = c->m;
+    if (!ir_graph_find(m, "fwd")) {
+        diag(c->s, no_span, schedule_no_forward);
+        return STATUS_USER;
+    }
+    if (m->micro_batches < 1)
+        m->micro_batches = 1;
+    PassViews *views = pass_fuse_views(m, c->options->target, c->scratch);
+    for (uint32_t i = 0; i < m->graphs.n; i++)
+        pass_fuse_rest(c, m->graphs.at[i], views[m->graphs.at[i]->index]);
+
+    IrGraph *eval = ir_graph_find(m, "eval");
+    Unroller u = {.c = c, .step = ir_graph_new(m, sym(c->s, "step"))};
+    u.b = ir_builder(u.step);
+    u.kept = ARENA_ARRAY(c->scratch, bool, c->options->keep.n + 1);
+    map_init(&u.by_name, c->scratch);
+    unroll_step(&u);
+
+    m->graphs.n = 0;
+    vec_push(m->s->arena, &m->graphs, u.step);
+    u.step->index = 0;
+    if (eval) {
+        vec_push(m->s->arena, &m->graphs, eval);
+        eval->index = 1;
+        for (uint32_t i = 0; i < eval->order.n; i++)
+            ir_op(eval, eval->order.at[i])->graph = eval->name;
+    }
+    return check_kept(&u);
+}

@@ -1,0 +1,261 @@
+/* verify-memory: on the final order and places, with code of its own:
+ *   - every operand is written before it is read, kernels are one run of ops, and what sums over rows is not read within;
+ *   - a state is read on the right side of the op that changes it;
+ *   - every operand has memory, or never leaves its kernel; a view lies in its base, where its op says;
+ *   - nothing lies outside the arena or unaligned, and nothing that is alive shares a byte with anything else alive. */
+#include "passes/verify_memory.h"
+
+#include "base/diag.h"
+#include "passes/fuse_space.h"
+
+static bool in_kernel(const IrGraph *g, IrOp op)
+{
+    IrRegion region = ir_op(g, op)->region;
+    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
+}
+
+bool verify_memory_runs(const IrGraph *g, IrOp op)
+{
+    return in_kernel(g, op) || !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW);
+}
+
+const char *verify_memory_name(const MemoryVerifier *v, IrValue value)
+{
+    const IrValueRec *rec = ir_value(v->g, value);
+    return arena_printf(v->c->scratch, "%c%s", rec->def == IR_DEF_STATE ? '$' : '%', rec->name);
+}
+
+/* Its first result, or its kind and the state that it updates. */
+const char *verify_memory_op_name(const MemoryVerifier *v, IrOp op)
+{
+    const IrOpRec *rec = ir_op(v->g, op);
+    if (rec->n_out)
+        return verify_memory_name(v, ir_out(v->g, op, 0));
+    return arena_printf(v->c->scratch, "%s %s", ir_op_info((IrOpKind)rec->kind)->name,
+                        rec->n_in ? verify_memory_name(v, ir_in(v->g, op, 0)) : "");
+}
+
+/* -- moments -- */
+
+static void number_moments(MemoryVerifier *v)
+{
+    const IrGraph *g = v->g;
+    unsigned char *closed = ARENA_ARRAY(v->c->scratch, unsigned char, g->regions.n + 1);
+    uint32_t now = 0, open = 0;
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        uint32_t region = in_kernel(g, op) ? ir_op(g, op)->region.i : 0;
+        if (region && region != open && closed[region]) {
+            diag(v->c->s, ir_op(g, op)->span, memory_scattered, g->regions.at[region].policy,
+                 verify_memory_op_name(v, op));
+            v->status = STATUS_BUG;
+        }
+        closed[open] = 1;
+        if (verify_memory_runs(g, op) && (!region || region != open)) {
+            now = v->n_moments++;
+            v->first_at[now] = op;
+        }
+        open = region;
+        v->when[op.i] = now;
+    }
+}
+
+/* -- values -- */
+
+static void fail_early(MemoryVerifier *v, IrOp op, IrValue in)
+{
+    diag(v->c->s, ir_op(v->g, op)->span, memory_early, verify_memory_op_name(v, op),
+         verify_memory_name(v, in));
+    diag(v->c->s, ir_value(v->g, in)->span, memory_made_here, verify_memory_name(v, in));
+    v->status = STATUS_BUG;
+}
+
+static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
+{
+    const IrGraph *g = v->g;
+    const IrValueRec *rec = ir_value(g, in);
+    if (rec->def == IR_DEF_RESULT) {
+        bool together = in_kernel(g, op) && in_kernel(g, rec->op) && v->when[op.i] == v->when[rec->op.i];
+        bool incomplete = together && pass_result_sums(g, rec->op, rec->result);
+        if (!v->seen[rec->op.i] || incomplete) {
+            fail_early(v, op, in);
+            return;
+        }
+        if (together)
+            return;
+    }
+    const IrPlace *place = &rec->place;
+    int64_t offset = place->base.i ? ir_value(g, place->base)->place.offset : place->offset;
+    if (offset >= 0 || !verify_memory_runs(g, op))
+        return;
+    diag(v->c->s, ir_op(g, op)->span, memory_no_place, verify_memory_op_name(v, op),
+         verify_memory_name(v, in));
+    v->status = STATUS_BUG;
+}
+
+static int64_t numel(const IrGraph *g, IrValue value)
+{
+    return ir_type_numel(g->m, ir_value_type(g, value));
+}
+
+/* Element e of a value, as an element of `*out_base`. */
+static int64_t locate(const IrGraph *g, IrValue value, int64_t e, IrValue *out_base)
+{
+    const IrPlace *place = &ir_value(g, value)->place;
+    *out_base = place->base.i ? place->base : value;
+    if (!place->base.i || place->run < 1)
+        return e;
+    return place->view_offset + e / place->run * place->pitch + e % place->run;
+}
+
+/* Which element of its operand a view op's element e is. */
+static int64_t viewed_element(const IrGraph *g, IrOp op, int64_t e)
+{
+    if (ir_op_kind(g, op) != IR_OP_slice)
+        return e;
+    int64_t part = ir_type_last(g->m, ir_value_type(g, ir_out(g, op, 0)));
+    int64_t whole = ir_type_last(g->m, ir_value_type(g, ir_in(g, op, 0)));
+    return e / part * whole + ir_attr_i64(g, op, "index") * part + e % part;
+}
+
+/* A view op has no code: its result must lie where its operand's elements are. Checked where runs begin and end. */
+static void check_view(MemoryVerifier *v, IrOp op)
+{
+    const IrGraph *g = v->g;
+    IrValue out = ir_out(g, op, 0), in = ir_in(g, op, 0);
+    int64_t n = numel(g, out), run = ir_value(g, out)->place.run;
+    int64_t probes[] = {0, n - 1, run - 1, run, n / 2, ir_value(g, in)->place.run};
+    for (uint32_t i = 0; i < sizeof probes / sizeof *probes; i++) {
+        if (probes[i] < 0 || probes[i] >= n)
+            continue;
+        IrValue out_base, in_base;
+        int64_t at = locate(g, out, probes[i], &out_base);
+        int64_t of = locate(g, in, viewed_element(g, op, probes[i]), &in_base);
+        bool inside = at < numel(g, out_base);
+        if (inside && out_base.i == in_base.i && at == of)
+            continue;
+        diag(v->c->s, ir_op(g, op)->span, memory_view, verify_memory_name(v, out), (long long)at,
+             verify_memory_name(v, out_base), (long long)numel(g, out_base));
+        v->status = STATUS_BUG;
+        return;
+    }
+}
+
+static void check_base(MemoryVerifier *v, IrOp op, IrValue out)
+{
+    const IrGraph *g = v->g;
+    IrValue base = ir_value(g, out)->place.base;
+    if (!base.i || (!ir_value(g, base)->place.base.i && !verify_memory_runs(g, op)))
+        return;
+    diag(v->c->s, ir_op(g, op)->span, memory_view_base, verify_memory_name(v, out),
+         verify_memory_name(v, base));
+    v->status = STATUS_BUG;
+}
+
+static void check_values(MemoryVerifier *v)
+{
+    const IrGraph *g = v->g;
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        for (uint32_t k = 0; k < ir_op(g, op)->n_in; k++)
+            if (ir_in(g, op, k).i)
+                check_operand(v, op, ir_in(g, op, k));
+        for (uint32_t r = 0; r < ir_op(g, op)->n_out; r++)
+            check_base(v, op, ir_out(g, op, r));
+        if (!verify_memory_runs(g, op))
+            check_view(v, op);
+        v->seen[op.i] = i + 1;
+    }
+}
+
+/* -- states -- */
+
+/* These end a state's value in this step: who else reads it comes before. The others make what readers wait for. */
+static const bool retires[IR_OP_COUNT] = {
+    [IR_OP_adamw] = true,
+    [IR_OP_sgd] = true,
+    [IR_OP_advance] = true,
+};
+
+typedef struct StateUse {
+    IrOp last_writer, last_reader; /* readers that do not write it */
+} StateUse;
+
+static bool writes(const IrGraph *g, IrOp op, uint32_t operand)
+{
+    const IrOpInfo *info = ir_op_info(ir_op_kind(g, op));
+    return info->in[operand < info->n_in ? operand : info->n_in - 1].written;
+}
+
+static void fail_state(MemoryVerifier *v, IrOp reader, IrValue state, IrOp writer, bool late)
+{
+    const char *name = ir_value(v->g, state)->name;
+    Span span = ir_op(v->g, reader)->span;
+    if (late)
+        diag(v->c->s, span, memory_state_late, verify_memory_op_name(v, reader), name,
+             verify_memory_op_name(v, writer));
+    else
+        diag(v->c->s, span, memory_state_early, verify_memory_op_name(v, reader), name,
+             verify_memory_op_name(v, writer));
+    v->status = STATUS_BUG;
+}
+
+static bool starts_afresh(const IrGraph *g, IrOp op)
+{
+    IrOpKind kind = ir_op_kind(g, op);
+    return (kind == IR_OP_accumulate || kind == IR_OP_count_targets) && ir_attr_bool(g, op, "first");
+}
+
+static void check_state(MemoryVerifier *v, StateUse *use, IrOp op, IrValue state, bool is_write)
+{
+    const IrGraph *g = v->g;
+    if (!is_write) {
+        use->last_reader = op;
+        if (use->last_writer.i && retires[ir_op_kind(g, use->last_writer)])
+            fail_state(v, op, state, use->last_writer, true);
+        return;
+    }
+    if (use->last_reader.i && !retires[ir_op_kind(g, op)])
+        fail_state(v, use->last_reader, state, op, false);
+    bool out_of_turn = use->last_writer.i && (starts_afresh(g, op) ||
+                                              ir_op(g, use->last_writer)->instance > ir_op(g, op)->instance);
+    if (out_of_turn)
+        fail_state(v, use->last_writer, state, op, false);
+    use->last_writer = op;
+}
+
+static void check_states(MemoryVerifier *v)
+{
+    const IrGraph *g = v->g;
+    StateUse *uses = ARENA_ARRAY(v->c->scratch, StateUse, g->values.n);
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        for (uint32_t k = 0; k < ir_op(g, op)->n_in; k++) {
+            IrValue in = ir_in(g, op, k);
+            if (in.i && ir_value(g, in)->def == IR_DEF_STATE)
+                check_state(v, &uses[in.i], op, in, writes(g, op, k));
+        }
+    }
+}
+
+static void verify_graph(PassContext *c, const IrGraph *g, Status *status)
+{
+    MemoryVerifier v = {.c = c, .g = g, .status = *status};
+    v.when = ARENA_ARRAY(c->scratch, uint32_t, g->ops.n + 1);
+    v.seen = ARENA_ARRAY(c->scratch, uint32_t, g->ops.n + 1);
+    v.first_at = ARENA_ARRAY(c->scratch, IrOp, g->order.n + 1);
+    number_moments(&v);
+    check_values(&v);
+    check_states(&v);
+    verify_memory_overlap(&v);
+    pass_stat(c, "moments", v.n_moments);
+    *status = v.status;
+}
+
+Status pass_verify_memory(PassContext *c)
+{
+    Status status = STATUS_OK;
+    for (uint32_t i = 0; i < c->m->graphs.n; i++)
+        verify_graph(c, c->m->graphs.at[i], &status);
+    return status;
+}

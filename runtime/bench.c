@@ -1,0 +1,54 @@
+#include <stdlib.h>
+
+#include "runtime/memory.h"
+#include "runtime/run.h"
+
+enum { WARM_UP_STEPS = 2 }; /* not more than RT_PROFILE_STEPS */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static Status time_steps(RtRun *run, int64_t n, double *seconds)
+{
+    RtStepResult result;
+    for (int64_t i = 0; i < n && !rt_signals_stop(run->signals); i++)
+        TRY(rt_run_step(run, NULL, &result, &seconds[i]));
+    return STATUS_OK;
+}
+
+static void print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
+{
+    const PlanHeader *header = run->rt->plan.header;
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    double median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+    fprintf(out, "bench | steps %lld | threads %u | ms_per_step median %.4f min %.4f max %.4f\n", (long long)n,
+            rt_pool_threads(run->rt->pool), median * 1e3, seconds[0] * 1e3, seconds[n - 1] * 1e3);
+    fprintf(out, "bench | tokens_per_s %.2f | gflop_per_s %.2f | arena_bytes %llu\n", run->log.tokens / median,
+            (double)header->flops_per_step / median / 1e9, (unsigned long long)header->arena_bytes);
+}
+
+Status rt_bench(RtRun *run)
+{
+    Rt *rt = run->rt;
+    int64_t n = run->options->bench;
+    double unread[RT_PROFILE_STEPS];
+    double *seconds = ARENA_ARRAY(run->s->arena, double, n);
+    TRY(time_steps(run, WARM_UP_STEPS, unread));
+    TRY(time_steps(run, n, seconds));
+    rt->profile = &run->profile;
+    TRY(time_steps(run, RT_PROFILE_STEPS, unread));
+    rt->profile = NULL;
+    if (rt_signals_stop(run->signals))
+        return STATUS_OK;
+    print_speed(run, seconds, n, stdout);
+    rt_profile_kernels(&rt->plan, &run->profile, stdout);
+    RtMemory memory;
+    rt_memory_measure(rt, &memory);
+    rt_memory_print(&memory, stdout);
+    if (run->options->profile)
+        TRY(rt_profile_write(run->s, &rt->plan, &run->profile, run->options->profile));
+    return STATUS_OK;
+}

@@ -1,0 +1,162 @@
+#include "runtime/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+
+static Status failed(Session *s, const char *path)
+{
+    diag(s, no_span, file_write, path, strerror(errno));
+    return STATUS_ENV;
+}
+
+/* `dir` without slashes at its end, and, where it exists, without links: the folder itself is
+ * replaced. */
+static const char *real_path(Arena *arena, const char *dir)
+{
+    char real[PATH_MAX];
+    size_t n = strlen(dir);
+    if (realpath(dir, real))
+        return arena_strndup(arena, real, strlen(real));
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return arena_strndup(arena, dir, n);
+}
+
+static const char *parent_of(Arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return ".";
+    return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
+}
+
+static Status make_parents(Session *s, Arena *arena, const char *path)
+{
+    const char *parent = parent_of(arena, path);
+    struct stat info;
+    if (!stat(parent, &info))
+        return STATUS_OK;
+    TRY(make_parents(s, arena, parent));
+    return mkdir(parent, 0777) && errno != EEXIST ? failed(s, parent) : STATUS_OK;
+}
+
+static Status check(Session *s, Arena *arena, const char *path)
+{
+    struct stat info;
+    TRY(make_parents(s, arena, path));
+    if (!stat(path, &info) && !S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        return failed(s, path);
+    }
+    return access(parent_of(arena, path), W_OK | X_OK) ? failed(s, path) : STATUS_OK;
+}
+
+Status rt_folder_check(Session *s, const char *dir)
+{
+    Arena *scratch = arena_new();
+    Status status = check(s, scratch, real_path(scratch, dir));
+    arena_free(scratch);
+    return status;
+}
+
+Status rt_folder_begin(Session *s, Arena *scratch, const char *dir, RtFolder *out_folder)
+{
+    out_folder->path = real_path(scratch, dir);
+    out_folder->temp = arena_printf(scratch, "%s.saving-%ld", out_folder->path, (long)getpid());
+    TRY(check(s, scratch, out_folder->path));
+    if (mkdir(out_folder->temp, 0777) && errno != EEXIST)
+        return failed(s, out_folder->temp);
+    const char *state = arena_printf(scratch, "%s/state", out_folder->temp);
+    return mkdir(state, 0777) && errno != EEXIST ? failed(s, state) : STATUS_OK;
+}
+
+/* Files that a checkpoint is made of; the rest of a folder is its owner's. */
+static bool is_ours(const char *name, bool in_state)
+{
+    size_t n = strlen(name);
+    if (in_state)
+        return !strcmp(name, "optimizer.safetensors") || !strcmp(name, "trainer.json");
+    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors.index.json") ||
+           (!strncmp(name, "model", 5) && n > 12 && !strcmp(name + n - 12, ".safetensors"));
+}
+
+/* Deletes a checkpoint's own files in `from` and moves what else is there to `to` (NULL: leaves
+ * it), then removes the folder if it is empty. */
+static void clear(Arena *arena, const char *from, const char *to, bool in_state)
+{
+    DIR *dir = opendir(from);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        const char *path = arena_printf(arena, "%s/%s", from, name);
+        if (!strcmp(name, ".") || !strcmp(name, ".."))
+            continue;
+        if (is_ours(name, in_state))
+            unlink(path);
+        else if (!in_state && !strcmp(name, "state"))
+            clear(arena, path, to ? arena_printf(arena, "%s/state", to) : NULL, true);
+        else if (to)
+            rename(path, arena_printf(arena, "%s/%s", to, name));
+    }
+    closedir(dir);
+    rmdir(from);
+}
+
+void rt_folder_abandon(Arena *scratch, const RtFolder *folder)
+{
+    clear(scratch, folder->temp, NULL, false);
+}
+
+static void sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+/* Puts temp in path's place and returns where the old folder is now, or NULL with errno. */
+static const char *swap(Arena *arena, const RtFolder *folder)
+{
+    if (!renameat2(AT_FDCWD, folder->temp, AT_FDCWD, folder->path, RENAME_EXCHANGE))
+        return folder->temp;
+    if (errno != ENOSYS && errno != EINVAL && errno != EOPNOTSUPP)
+        return NULL;
+    const char *old = arena_printf(arena, "%s.old-%ld", folder->path, (long)getpid());
+    if (rename(folder->path, old))
+        return NULL;
+    if (!rename(folder->temp, folder->path))
+        return old;
+    int error = errno;
+    rename(old, folder->path);
+    errno = error;
+    return NULL;
+}
+
+Status rt_folder_commit(Session *s, Arena *scratch, const RtFolder *folder)
+{
+    sync_folder(arena_printf(scratch, "%s/state", folder->temp));
+    sync_folder(folder->temp);
+    if (access(folder->path, F_OK)) {
+        if (rename(folder->temp, folder->path))
+            return failed(s, folder->path);
+    } else {
+        const char *old = swap(scratch, folder);
+        if (!old)
+            return failed(s, folder->path);
+        clear(scratch, old, folder->path, false);
+        if (!access(old, F_OK))
+            diag(s, no_span, checkpoint_leftover, old, folder->path);
+    }
+    sync_folder(parent_of(scratch, folder->path));
+    return STATUS_OK;
+}

@@ -1,0 +1,185 @@
+#include "runtime/init.h"
+
+#include <math.h>
+
+#include "base/dtype.h"
+#include "base/map.h"
+#include "runtime/weights_convert.h"
+
+enum { CHUNK = 1 << 17, BLOCK = 512 };
+
+uint64_t rt_random_bits(uint64_t stream, uint64_t i)
+{
+    /* splitmix64's output function, twice, over its own sequence */
+    uint64_t z = stream + i * 0x9e3779b97f4a7c15u;
+    for (int round = 0; round < 2; round++) {
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+    }
+    return z;
+}
+
+uint64_t rt_random_stream(uint64_t seed, const char *name)
+{
+    return map_hash(name, strlen(name), rt_random_bits(seed, 1));
+}
+
+/* Natural logarithm of a positive normal number by arithmetic alone, so that no library's choice of
+ * code shows. */
+static double plain_log(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    int64_t exponent = (int64_t)(bits >> 52) - 1023;
+    bits = (bits & 0xfffffffffffffu) | 0x3ff0000000000000u;
+    memcpy(&x, &bits, 8);
+    if (x > 1.4142135623730951) {
+        x *= 0.5;
+        exponent++;
+    }
+    double z = (x - 1) / (x + 1), z2 = z * z, sum = 0;
+    for (int k = 21; k >= 1; k -= 2) /* 2 (z + z^3/3 + z^5/5 + ...), |z| < 0.172 */
+        sum = sum * z2 + 1.0 / k;
+    return 2 * z * sum + (double)exponent * 0.69314718055994530942;
+}
+
+static double ratio(const double *top, const double *bottom, double x)
+{
+    double a = top[7], b = bottom[7];
+    for (int i = 6; i >= 0; i--) {
+        a = a * x + top[i];
+        b = b * x + bottom[i];
+    }
+    return a / b;
+}
+
+/* Wichura 1988, algorithm AS 241 (PPND16): about 1e-16 relative. */
+double rt_random_normal(uint64_t bits)
+{
+    static const double near_top[] = {3.3871328727963666080e0,  1.3314166789178437745e+2,
+                                      1.9715909503065514427e+3, 1.3731693765509461125e+4,
+                                      4.5921953931549871457e+4, 6.7265770927008700853e+4,
+                                      3.3430575583588128105e+4, 2.5090809287301226727e+3};
+    static const double near_bottom[] = {1.0,
+                                         4.2313330701600911252e+1,
+                                         6.8718700749205790830e+2,
+                                         5.3941960214247511077e+3,
+                                         2.1213794301586595867e+4,
+                                         3.9307895800092710610e+4,
+                                         2.8729085735721942674e+4,
+                                         5.2264952788528545610e+3};
+    static const double mid_top[] = {1.42343711074968357734e0,  4.63033784615654529590e0,
+                                     5.76949722146069140550e0,  3.64784832476320460504e0,
+                                     1.27045825245236838258e0,  2.41780725177450611770e-1,
+                                     2.27238449892691845833e-2, 7.74545014278341407640e-4};
+    static const double mid_bottom[] = {1.0,
+                                        2.05319162663775882187e0,
+                                        1.67638483018380384940e0,
+                                        6.89767334985100004550e-1,
+                                        1.48103976427480074590e-1,
+                                        1.51986665636164571966e-2,
+                                        5.47593808499534494600e-4,
+                                        1.05075007164441684324e-9};
+    static const double far_top[] = {6.65790464350110377720e0,  5.46378491116411436990e0,
+                                     1.78482653991729133580e0,  2.96560571828504891230e-1,
+                                     2.65321895265761230930e-2, 1.24266094738807843860e-3,
+                                     2.71155556874348757815e-5, 2.01033439929228813265e-7};
+    static const double far_bottom[] = {1.0,
+                                        5.99832206555887937690e-1,
+                                        1.36929880922735805310e-1,
+                                        1.48753612908506148525e-2,
+                                        7.86869131145613259100e-4,
+                                        1.84631831751005468180e-5,
+                                        1.42151175831644588870e-7,
+                                        2.04426310338993978564e-15};
+    double p = ((double)(bits >> 12) + 0.5) * 0x1p-52; /* in (0, 1), exact */
+    double q = p - 0.5;
+    if (fabs(q) <= 0.425)
+        return q * ratio(near_top, near_bottom, 0.180625 - q * q);
+    double r = sqrt(-plain_log(q < 0 ? p : 1 - p));
+    double z = r <= 5 ? ratio(mid_top, mid_bottom, r - 1.6) : ratio(far_top, far_bottom, r - 5);
+    return q < 0 ? -z : z;
+}
+
+typedef struct InitJob {
+    const PlanState *state, *master; /* master may be NULL */
+    unsigned char *arena;
+    uint64_t stream, numel;
+} InitJob;
+
+static void fill_block(const InitJob *job, double *values, uint64_t first, uint64_t n)
+{
+    double constant = job->state->init == RT_INIT_ONE     ? 1
+                      : job->state->init == RT_INIT_CONST ? job->state->init_value
+                                                          : 0;
+    for (uint64_t i = 0; i < n; i++)
+        values[i] =
+            job->state->init == RT_INIT_NORMAL
+                ? job->state->init_value * rt_random_normal(rt_random_bits(job->stream, first + i))
+                : constant;
+}
+
+static void store_integers(const InitJob *job, const double *values, uint64_t first, uint64_t n)
+{
+    uint32_t size = dtype_bytes((DType)job->state->dtype);
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t whole =
+            (int64_t)values[i]; /* little-endian: the low bytes are the narrower integer */
+        memcpy(job->arena + job->state->offset + (first + i) * size, &whole, size);
+    }
+}
+
+static void fill_chunk(void *context, uint64_t chunk)
+{
+    const InitJob *job = context;
+    double values[BLOCK];
+    uint64_t end = (chunk + 1) * CHUNK < job->numel ? (chunk + 1) * CHUNK : job->numel;
+    for (uint64_t first = chunk * CHUNK; first < end; first += BLOCK) {
+        uint64_t n = end - first < BLOCK ? end - first : BLOCK;
+        DType dtype = (DType)job->state->dtype;
+        unsigned char *to = job->arena + job->state->offset + first * dtype_bytes(dtype);
+        fill_block(job, values, first, n);
+        if (!dtype_is_float(dtype)) {
+            store_integers(job, values, first, n);
+        } else if (job->master) {
+            DType wide = (DType)job->master->dtype;
+            unsigned char *master = job->arena + job->master->offset + first * dtype_bytes(wide);
+            rt_round(master, wide, values, n);
+            rt_convert(to, dtype, master, wide, n);
+        } else {
+            rt_round(to, dtype, values, n);
+        }
+    }
+}
+
+uint32_t rt_state_of(const RtPlan *plan, uint32_t of, uint32_t kind)
+{
+    for (uint32_t i = 0; i < plan->n_states; i++)
+        if (plan->states[i].kind == kind && plan->states[i].of == of)
+            return i;
+    return UINT32_MAX;
+}
+
+static void init_with_master(const RtPlan *plan, unsigned char *arena, uint32_t state,
+                             uint32_t master, uint64_t seed)
+{
+    InitJob job = {.state = &plan->states[state],
+                   .master = master == UINT32_MAX ? NULL : &plan->states[master],
+                   .arena = arena,
+                   .stream = rt_random_stream(seed, rt_plan_string(plan, plan->states[state].name)),
+                   .numel = (uint64_t)rt_state_numel(&plan->states[state])};
+    rt_chunks_run((job.numel + CHUNK - 1) / CHUNK, fill_chunk, &job);
+}
+
+void rt_init_state(const RtPlan *plan, unsigned char *arena, uint32_t state, uint64_t seed)
+{
+    init_with_master(plan, arena, state, rt_state_of(plan, state, PLAN_STATE_MASTER), seed);
+}
+
+void rt_init_all(const RtPlan *plan, unsigned char *arena, uint64_t seed)
+{
+    for (uint32_t i = 0; i < plan->n_states; i++)
+        if (plan->states[i].kind == PLAN_STATE_PARAM || plan->states[i].kind == PLAN_STATE_BUFFER)
+            rt_init_state(plan, arena, i, seed);
+}

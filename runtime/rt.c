@@ -1,0 +1,226 @@
+#include "runtime/rt.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/diag.h"
+
+/* -- scalars in the arena -- */
+
+static void *scalar_at(const Rt *rt, uint64_t offset)
+{
+    return offset == PLAN_ABSENT ? NULL : rt->arena.base + offset;
+}
+
+static void put_i64(const Rt *rt, uint64_t offset, int64_t value)
+{
+    int64_t *at = scalar_at(rt, offset);
+    if (at)
+        *at = value;
+}
+
+static double get_f64(const Rt *rt, uint64_t offset)
+{
+    const double *at = scalar_at(rt, offset);
+    return at ? *at : 0;
+}
+
+/* -- opening -- */
+
+static Status prepare(Rt *rt, const RtKernel *kernels)
+{
+    const RtPlan *plan = &rt->plan;
+    RtExecRequest request = {
+        .plan = plan,
+        .instrs = plan->instrs,
+        .n_instrs = plan->n_instrs,
+        .program = rt->program,
+        .kernels = kernels,
+        .arena = &rt->arena,
+        .random = rt->random,
+        .fault = &rt->fault,
+    };
+    TRY(rt_exec_prepare(rt->s, &request, &rt->train));
+    request.instrs = plan->eval_instrs;
+    request.n_instrs = plan->n_eval_instrs;
+    TRY(rt_exec_prepare(rt->s, &request, &rt->eval));
+    while (rt->update_from < plan->n_instrs && plan->instrs[rt->update_from].phase != PLAN_UPDATE)
+        rt->update_from++;
+    return STATUS_OK;
+}
+
+static Status open_all(Rt *rt, const RtConfig *config)
+{
+    Session *s = rt->s;
+    const StepProgram *program = rt->program;
+    TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &rt->plan));
+    const PlanHeader *header = rt->plan.header;
+    TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
+    TRY(rt_pool_new(s, config->threads ? config->threads : rt_cpus(), header->thread_scratch_bytes,
+                    &rt->pool));
+    TRY(rt_arena_map(s, header->arena_bytes, &rt->arena));
+    rt_arena_touch(&rt->arena, rt->pool);
+    rt->seed_given = config->seed != NULL;
+    rt->seed = config->seed ? *config->seed : rt->settings.seed;
+    TRY(prepare(rt, config->kernels));
+    rt->checking = config->check;
+    rt_progress_init(&rt->progress);
+    rt->check = (RtCheck){.s = s, .plan = &rt->plan, .arena = &rt->arena, .exec = &rt->train};
+    if (rt->checking)
+        rt_check_poison(&rt->check);
+    return STATUS_OK;
+}
+
+Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, Rt **out_rt)
+{
+    Rt *rt = ARENA_NEW(s->arena, Rt);
+    rt->s = s;
+    rt->program = program;
+    Status status = open_all(rt, config);
+    if (status == STATUS_OK)
+        *out_rt = rt;
+    else
+        rt_close(rt);
+    return status;
+}
+
+void rt_close(Rt *rt)
+{
+    if (!rt)
+        return;
+    rt_pool_free(rt->pool);
+    rt->pool = NULL;
+    rt_arena_unmap(&rt->arena);
+}
+
+void rt_resumed(Rt *rt)
+{
+    const PlanScalars *scalars = &rt->plan.header->scalars;
+    const int64_t *sample0 = scalar_at(rt, scalars->sample0), *step = scalar_at(rt, scalars->step);
+    const int64_t *seed = scalar_at(rt, scalars->seed), *skipped = scalar_at(rt, scalars->skipped);
+    rt->steps_done = sample0 ? *sample0 / (rt->plan.header->micro_batches * rt->plan.header->batch) : step ? *step : 0;
+    rt->skips = skipped ? *skipped : 0;
+    if (seed && !rt->seed_given)
+        rt->seed = *seed;
+}
+
+void rt_before_save(Rt *rt)
+{
+    const PlanHeader *header = rt->plan.header;
+    put_i64(rt, header->scalars.seed, rt->seed);
+    put_i64(rt, header->scalars.sample0, rt->steps_done * header->micro_batches * header->batch);
+}
+
+void rt_check_loaded(Rt *rt)
+{
+    if (rt->checking)
+        rt_check_states(&rt->check);
+}
+
+int32_t *rt_input(const Rt *rt, const char *name, int64_t micro_batch)
+{
+    for (uint64_t i = 0; i < rt->plan.n_inputs; i++) {
+        const PlanInput *input = &rt->plan.inputs[i];
+        if (!strcmp(rt_plan_string(&rt->plan, input->name), name))
+            return (int32_t *)(void *)(rt->arena.base + input->offset +
+                                       (uint64_t)micro_batch * input->stride_bytes);
+    }
+    return NULL;
+}
+
+/* -- running -- */
+
+static void watch(void *context, uint64_t instr)
+{
+    Rt *rt = context;
+    if (rt->profile)
+        rt_profile_mark(rt->profile, instr);
+    rt_progress_at(&rt->progress, instr, rt->check.exec->n_instrs);
+    if (!rt->checking)
+        return;
+    rt_check_after(&rt->check, instr);
+    if (rt->profile)
+        rt->profile->last = rt_clock_ns();
+}
+
+static Status run(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
+{
+    uint64_t at;
+    bool watched = rt->checking || rt->profile || rt->progress.on;
+    if (watched ? rt_exec_run_watched(exec, from, to, rt->pool, watch, rt, &at)
+                : rt_exec_run(exec, from, to, rt->pool, &at))
+        return STATUS_OK;
+    const PlanInstr *instr = &exec->instrs[at];
+    diag(rt->s, no_span, run_fault, (long long)(rt->steps_done + 1), rt_plan_string(&rt->plan, instr->name),
+         rt_plan_string(&rt->plan, instr->file), instr->line, rt->fault.message);
+    return STATUS_USER;
+}
+
+static void set_scalars(Rt *rt, float lr)
+{
+    const PlanHeader *header = rt->plan.header;
+    const PlanScalars *scalars = &header->scalars;
+    float *lr_at = scalar_at(rt, scalars->lr);
+    if (lr_at)
+        *lr_at = lr;
+    rt->random[0] = rt->steps_done;
+    rt->random[1] = rt->seed;
+    rt->random[2] = rt->steps_done * header->micro_batches * header->batch;
+    put_i64(rt, scalars->seed, rt->seed);
+    put_i64(rt, scalars->sample0, rt->random[2]);
+}
+
+static void read_scalars(Rt *rt, float lr, RtStepResult *result)
+{
+    const PlanScalars *scalars = &rt->plan.header->scalars;
+    const int64_t *count = scalar_at(rt, scalars->count);
+    const float *coef = scalar_at(rt, scalars->coef);
+    *result = (RtStepResult){
+        .step = rt->steps_done,
+        .loss = get_f64(rt, scalars->loss),
+        .norm = get_f64(rt, scalars->norm),
+        .lr = lr,
+        .targets = count ? *count : 0,
+        .skipped = coef && *coef == 0,
+    };
+}
+
+Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result)
+{
+    set_scalars(rt, lr);
+    rt->check.exec = &rt->train;
+    rt->check.step = rt->steps_done + 1;
+    rt_progress_begin(&rt->progress, "step %lld", (long long)(rt->steps_done + 1));
+    if (rt->profile)
+        rt_profile_begin(rt->profile, rt->steps_done + 1);
+    uint64_t update_from = before_update ? rt->update_from : 0;
+    TRY(run(rt, &rt->train, 0, update_from));
+    if (before_update) {
+        TRY(before_update(context));
+        if (rt->profile)
+            rt->profile->last = rt_clock_ns();
+    }
+    TRY(run(rt, &rt->train, update_from, rt->train.n_instrs));
+    if (rt->profile)
+        rt_profile_end(rt->profile);
+    rt_progress_end(&rt->progress);
+    rt->steps_done++;
+    read_scalars(rt, lr, out_result);
+    rt->skips = out_result->skipped ? rt->skips + 1 : 0;
+    return STATUS_OK;
+}
+
+Status rt_eval(Rt *rt, double *out_sum)
+{
+    double *sum = scalar_at(rt, rt->plan.header->scalars.eval_sum);
+    if (sum)
+        *sum = 0;
+    rt->check.exec = &rt->eval;
+    rt->check.step = rt->steps_done;
+    RtProfile *profile = rt->profile;
+    rt->profile = NULL;
+    Status status = run(rt, &rt->eval, 0, rt->eval.n_instrs);
+    rt->profile = profile;
+    *out_sum = sum ? *sum : 0;
+    return status;
+}

@@ -1,0 +1,69 @@
+/* rt: a step program made ready to run: its plan checked, its arena mapped, its workers started. */
+#ifndef RUNTIME_RT_H
+#define RUNTIME_RT_H
+
+#include "runtime/check.h"
+#include "runtime/exec.h"
+#include "runtime/profile.h"
+#include "runtime/progress.h"
+#include "runtime/settings.h"
+
+typedef struct RtConfig {
+    uint32_t threads;        /* 0: one per CPU */
+    bool check;              /* see runtime/check.h */
+    const int64_t *seed;     /* NULL: the recipe's */
+    const RtKernel *kernels; /* rt_kernels, or a test's own */
+} RtConfig;
+
+typedef struct Rt {
+    Session *s;
+    const StepProgram *program;
+    RtPlan plan;
+    RtSettings settings;
+    RtArena arena;
+    RtPool *pool;
+    RtExec train, eval;
+    uint64_t update_from; /* the first instruction of the step's update */
+    int64_t seed;
+    bool seed_given;    /* on the command line: a resumed run does not replace it */
+    int64_t steps_done; /* of the run, skipped ones included: what data and schedule go by */
+    int64_t skips;      /* updates skipped in a row */
+    int64_t random[3];  /* step, seed, first sample, as kernels see them */
+    RtFault fault;
+    bool checking;
+    RtCheck check;
+    RtProfile *profile; /* while a step is recorded; else NULL */
+    RtProgress progress;
+} Rt;
+
+typedef struct RtStepResult {
+    int64_t step;      /* counted from 1 */
+    double loss, norm; /* norm: of the gradients, before clipping */
+    float lr;
+    int64_t targets;   /* of the global batch */
+    bool skipped;
+} RtStepResult;
+
+Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, Rt **out_rt);
+void rt_close(Rt *rt);
+
+/* What stands before the first step: gradients and kept values are all there when `before_update` is called (it may be
+ * NULL), and neither clipped nor used. */
+typedef Status (*RtHookFn)(void *context);
+
+/* One step over what lies in the inputs. Allocates nothing. A kernel's fault is one diagnostic and STATUS_USER. */
+Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result);
+/* One forward pass over micro-batch 0's inputs: the sum of its losses. */
+Status rt_eval(Rt *rt, double *out_sum);
+
+/* A checkpoint's counters have been put into the arena: the run goes on from there. */
+void rt_resumed(Rt *rt);
+/* Puts into the arena what the next rt_resumed will read. */
+void rt_before_save(Rt *rt);
+
+/* Warns of states that are not finite; before the first step, where --check is on. */
+void rt_check_loaded(Rt *rt);
+
+int32_t *rt_input(const Rt *rt, const char *name, int64_t micro_batch); /* NULL: the plan has no such input */
+
+#endif

@@ -1,0 +1,197 @@
+#include "runtime/run.h"
+
+#include "base/diag.h"
+#include "runtime/memory.h"
+
+static Status need(Session *s, const char *option, uint64_t have, const char *what, const char *how)
+{
+    if (!option || have)
+        return STATUS_OK;
+    diag(s, no_span, option_plan, option, what, how);
+    return STATUS_USER;
+}
+
+/* What the options ask of the plan. */
+static Status check_plan(RtRun *run)
+{
+    const RtOptions *o = run->options;
+    const RtPlan *plan = &run->rt->plan;
+    TRY(need(run->s, o->dump_values ? "--dump-values" : NULL, plan->n_kept, "values",
+             "build with `--keep=GLOB`"));
+    TRY(need(run->s, o->dump_grads ? "--dump-grads" : NULL, plan->n_grads, "gradients",
+             "every parameter is frozen"));
+    return need(run->s, o->eval ? "--eval" : NULL, plan->n_eval_instrs, "an evaluation",
+                "the recipe it was built from has none");
+}
+
+/* -- data -- */
+
+static Status open_data(RtRun *run)
+{
+    const RtOptions *o = run->options;
+    const RtSettings *settings = &run->rt->settings;
+    const char *path = o->data ? o->data : o->batch ? NULL : settings->data_path;
+    RtDataOptions options = {
+        .batch = o->batch,
+        .path = path,
+        .seed = (uint64_t)(o->seed != RT_OPTION_ABSENT ? o->seed : settings->data_seed),
+        .ignore_index = settings->ignore_index,
+    };
+    TRY(rt_data_open(run->s, &run->rt->plan, &options, &run->data));
+    if (settings->dataset && !path && !o->batch)
+        rt_log_note(&run->log, "note: dataset `%s` is not read: tokens are drawn from seed %lld",
+                    settings->dataset, (long long)options.seed);
+    return STATUS_OK;
+}
+
+static Status open_eval(RtRun *run)
+{
+    const RtSettings *settings = &run->rt->settings;
+    const char *path = run->options->eval ? run->options->eval : settings->eval_path;
+    bool bench = run->options->bench != RT_OPTION_ABSENT;
+    if (bench || !run->rt->plan.n_eval_instrs)
+        return STATUS_OK;
+    if (!path && settings->val_every_steps)
+        rt_log_note(&run->log, "note: nothing is evaluated: `val_every_steps` is %lld, but there are no data to "
+                               "evaluate on (`--eval PATH`)",
+                    (long long)settings->val_every_steps);
+    if (!path)
+        return STATUS_OK;
+    RtDataOptions options = {.path = path, .eval = true, .ignore_index = settings->ignore_index};
+    return rt_data_open(run->s, &run->rt->plan, &options, &run->eval_data);
+}
+
+/* -- weights -- */
+
+static Status load_weights(RtRun *run)
+{
+    Rt *rt = run->rt;
+    const RtOptions *o = run->options;
+    const char *dir = o->weights ? o->weights : rt->settings.weights_dir;
+    if (o->resume) {
+        uint64_t position;
+        TRY(rt_checkpoint_resume(run->s, &rt->plan, rt->arena.base, o->resume, &run->weights, &position));
+        rt_data_seek(run->data, position);
+        rt_resumed(rt);
+        rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
+    } else if (dir) {
+        TRY(rt_weights_load(run->s, &rt->plan, rt->arena.base, dir, &run->weights));
+        rt_log_note(&run->log, "weights | %s", dir);
+    } else {
+        TRY(rt_weights_init(run->s, &rt->plan, rt->arena.base, (uint64_t)rt->seed, &run->weights));
+        rt_log_note(&run->log, "weights | from seed %lld", (long long)rt->seed);
+    }
+    rt_check_loaded(rt);
+    return STATUS_OK;
+}
+
+/* -- how long -- */
+
+/* The recipe's length of the whole run in steps; -1: it says none. */
+static int64_t recipe_steps(const RtRun *run)
+{
+    const RtSettings *settings = &run->rt->settings;
+    uint64_t batches = rt_data_batches(run->data);
+    if (settings->max_steps >= 0)
+        return settings->max_steps;
+    return settings->num_epochs >= 0 && batches ? settings->num_epochs * (int64_t)batches : -1;
+}
+
+static Status set_length(RtRun *run)
+{
+    const RtOptions *o = run->options;
+    int64_t whole = recipe_steps(run), done = run->rt->steps_done;
+    if (o->bench != RT_OPTION_ABSENT)
+        run->n_steps = o->bench;
+    else if (o->steps != RT_OPTION_ABSENT)
+        run->n_steps = o->steps;
+    else if (whole >= 0)
+        run->n_steps = whole > done ? whole - done : 0;
+    else {
+        diag(run->s, no_span, run_length);
+        return STATUS_USER;
+    }
+    run->schedule = run->rt->settings.lr;
+    rt_schedule_resolve(&run->schedule, whole >= 0 ? whole : done + run->n_steps);
+    return STATUS_OK;
+}
+
+/* -- the whole -- */
+
+static void say_plan(RtRun *run)
+{
+    const Rt *rt = run->rt;
+    const PlanHeader *h = rt->plan.header;
+    char text[32];
+    rt_log_note(&run->log, "arena | %llu B (%s) planned, %llu B allocated | %u threads | %lld micro-batches of %lld x %lld",
+                (unsigned long long)h->arena_bytes, rt_bytes_text(h->arena_bytes, text),
+                (unsigned long long)rt->arena.bytes, rt_pool_threads(rt->pool), (long long)h->micro_batches,
+                (long long)h->batch, (long long)h->seq);
+}
+
+static Status prepare(RtRun *run)
+{
+    const RtOptions *o = run->options;
+    Rt *rt = run->rt;
+    bool bench = o->bench != RT_OPTION_ABSENT;
+    TRY(check_plan(run));
+    TRY(rt_log_open(run->s, &rt->plan, o->log, o->resume != NULL, &run->log));
+    say_plan(run);
+    run->saved_at = -1;
+    run->save_dir = bench ? NULL : o->save ? o->save : rt->settings.save_dir;
+    if (run->save_dir)
+        TRY(rt_checkpoint_check(run->s, run->save_dir));
+    TRY(open_data(run));
+    TRY(open_eval(run));
+    TRY(load_weights(run));
+    TRY(set_length(run));
+    if (bench || o->profile)
+        rt_profile_init(run->s, rt->plan.n_instrs, &run->profile);
+    return STATUS_OK;
+}
+
+static void close_run(RtRun *run)
+{
+    rt_weights_release(&run->weights);
+    rt_data_close(run->eval_data);
+    rt_data_close(run->data);
+    rt_log_close(&run->log);
+    rt_close(run->rt);
+    rt_signals_free(run->signals);
+}
+
+static Status describe(Session *s, const StepProgram *program, const RtOptions *o)
+{
+    RtPlan plan;
+    TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &plan));
+    rt_describe(&plan, o->threads != RT_OPTION_ABSENT ? (uint32_t)o->threads : rt_cpus(), stdout);
+    return STATUS_OK;
+}
+
+Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc, char **argv)
+{
+    RtOptions options;
+    TRY(rt_options_parse(s, argc, argv, &options));
+    if (options.help) {
+        rt_options_help(stdout, argv[0]);
+        return STATUS_OK;
+    }
+    if (options.describe)
+        return describe(s, program, &options);
+    RtRun run = {.s = s, .options = &options, .log = {.out = -1, .fd = -1}};
+    RtConfig config = {
+        .threads = options.threads != RT_OPTION_ABSENT ? (uint32_t)options.threads : 0,
+        .check = options.check,
+        .seed = options.seed != RT_OPTION_ABSENT ? &options.seed : NULL,
+        .kernels = kernels,
+    };
+    Status status = rt_signals_new(s, &run.signals);
+    if (status == STATUS_OK)
+        status = rt_open(s, program, &config, &run.rt);
+    if (status == STATUS_OK)
+        status = prepare(&run);
+    if (status == STATUS_OK)
+        status = options.bench != RT_OPTION_ABSENT ? rt_bench(&run) : rt_train(&run);
+    close_run(&run);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* run: what OUT.step does when it is started: options, data, weights, then training, a benchmark or a description. */
+#ifndef RUNTIME_RUN_H
+#define RUNTIME_RUN_H
+
+#include "runtime/checkpoint.h"
+#include "runtime/data.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+#include "runtime/rt.h"
+#include "runtime/signals.h"
+#include "runtime/weights.h"
+
+typedef struct RtRun {
+    Session *s;
+    const RtOptions *options;
+    Rt *rt;
+    RtData *data, *eval_data; /* eval_data: NULL where nothing is evaluated */
+    RtWeights weights;
+    RtLog log;
+    RtSignals *signals;
+    RtSchedule schedule;
+    RtProfile profile;
+    const char *save_dir; /* NULL: nothing is saved */
+    int64_t n_steps;      /* to run now */
+    int64_t saved_at;     /* steps_done at the last save; -1: none */
+    bool said_no_targets;
+} RtRun;
+
+/* The whole program; returns the process's exit status. kernels: rt_kernels. */
+Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc, char **argv);
+
+Status rt_train(RtRun *run);
+Status rt_bench(RtRun *run);
+/* What the executable is, without mapping its arena. */
+void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out);
+
+/* Fetches data and runs one step; *out_seconds: both together. */
+Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result, double *out_seconds);
+
+#endif

@@ -1,0 +1,136 @@
+#include "runtime/run.h"
+
+#include "base/diag.h"
+
+/* -- evaluation -- */
+
+static Status eval_batches(RtRun *run, double *out_sum, int64_t *out_targets, uint64_t *out_batches)
+{
+    uint64_t n = rt_data_batches(run->eval_data);
+    rt_data_seek(run->eval_data, 0);
+    *out_sum = 0;
+    *out_targets = 0;
+    for (*out_batches = 0; *out_batches < n && !rt_signals_stop(run->signals); ++*out_batches) {
+        double sum;
+        TRY(rt_data_next(run->eval_data, run->rt->arena.base));
+        TRY(rt_eval(run->rt, &sum));
+        *out_sum += sum;
+        *out_targets += rt_data_targets(run->eval_data);
+        rt_progress_at(&run->rt->progress, *out_batches, n);
+    }
+    return STATUS_OK;
+}
+
+static Status evaluate(RtRun *run)
+{
+    double sum;
+    int64_t targets;
+    uint64_t batches;
+    rt_progress_begin(&run->rt->progress, "evaluating");
+    Status status = eval_batches(run, &sum, &targets, &batches);
+    rt_progress_end(&run->rt->progress);
+    if (status == STATUS_OK && batches == rt_data_batches(run->eval_data)) /* a mean over a part would mislead */
+        rt_log_eval(&run->log, run->rt->steps_done, sum / (double)(targets > 0 ? targets : 1), targets,
+                    (int64_t)batches);
+    return status;
+}
+
+/* -- saving -- */
+
+static Status save(RtRun *run)
+{
+    Rt *rt = run->rt;
+    if (run->saved_at == rt->steps_done)
+        return STATUS_OK;
+    rt_before_save(rt);
+    TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights, rt_data_position(run->data),
+                           run->save_dir));
+    run->saved_at = rt->steps_done;
+    rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
+    return STATUS_OK;
+}
+
+/* -- steps -- */
+
+static Status dump(void *context)
+{
+    RtRun *run = context;
+    const RtOptions *o = run->options;
+    const Rt *rt = run->rt;
+    if (o->dump_grads)
+        TRY(rt_dump_grads(run->s, &rt->plan, rt->arena.base, &run->weights, o->dump_grads));
+    if (o->dump_values)
+        TRY(rt_dump_values(run->s, &rt->plan, rt->arena.base, o->dump_values));
+    return STATUS_OK;
+}
+
+Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result, double *out_seconds)
+{
+    Rt *rt = run->rt;
+    int64_t begin = rt_clock_ns();
+    TRY(rt_data_next(run->data, rt->arena.base));
+    float lr = (float)rt_schedule_lr(&run->schedule, rt->steps_done);
+    TRY(rt_step(rt, lr, before_update, run, out_result));
+    *out_seconds = (double)(rt_clock_ns() - begin) / 1e9;
+    return STATUS_OK;
+}
+
+/* The second step is the first that is like all others; a run of one step has no other. */
+static bool is_profiled(const RtRun *run, int64_t i)
+{
+    int64_t first = run->n_steps > 1 ? 1 : 0;
+    return run->options->profile && i >= first && i < first + RT_PROFILE_STEPS;
+}
+
+static Status one_step(RtRun *run, int64_t i)
+{
+    Rt *rt = run->rt;
+    const RtOptions *o = run->options;
+    RtStepResult result;
+    double seconds;
+    rt->profile = is_profiled(run, i) ? &run->profile : NULL;
+    bool dumps = i == 0 && (o->dump_grads || o->dump_values);
+    TRY(rt_run_step(run, dumps ? dump : NULL, &result, &seconds));
+    rt_log_step(&run->log, &result, seconds);
+    if (!result.targets && !run->said_no_targets) {
+        run->said_no_targets = true;
+        rt_log_note(&run->log, "note: step %lld has 0 label tokens: every label is ignored, and the loss is 0",
+                    (long long)result.step);
+    }
+    if (rt->skips < rt->settings.max_skips)
+        return STATUS_OK;
+    diag(run->s, no_span, run_skipped, (long long)rt->skips);
+    return STATUS_USER;
+}
+
+static bool is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static Status between_steps(RtRun *run, bool last)
+{
+    const Rt *rt = run->rt;
+    if (run->eval_data && (last || is_due(rt->settings.val_every_steps, rt->steps_done)))
+        TRY(evaluate(run));
+    if (run->save_dir && (last || is_due(rt->settings.ckpt_every_steps, rt->steps_done)))
+        TRY(save(run));
+    return STATUS_OK;
+}
+
+Status rt_train(RtRun *run)
+{
+    bool stopped = rt_signals_stop(run->signals);
+    for (int64_t i = 0; i < run->n_steps && !stopped; i++) {
+        TRY(one_step(run, i));
+        stopped = rt_signals_stop(run->signals);
+        if (!stopped && i + 1 < run->n_steps)
+            TRY(between_steps(run, false));
+    }
+    if (stopped)
+        rt_log_note(&run->log, "interrupted | step %lld", (long long)run->rt->steps_done);
+    TRY(between_steps(run, true));
+    if (run->options->profile)
+        TRY(rt_profile_write(run->s, &run->rt->plan, &run->profile, run->options->profile));
+    return STATUS_OK;
+}

@@ -1,0 +1,48 @@
+/* weights: the parameters and buffers of a plan, from a folder in the Hugging Face layout or from
+ * the seed, and the names they have in files. The arena comes zeroed: moments and accumulators
+ * begin at zero and are not touched here. */
+#ifndef RUNTIME_WEIGHTS_H
+#define RUNTIME_WEIGHTS_H
+
+#include "base/session.h"
+#include "runtime/plan_map.h"
+#include "runtime/safetensors.h"
+
+typedef struct RtWeights {
+    const char **
+        file_names; /* by plan state: a parameter's or buffer's name in files, as it was loaded; a
+                     * moment's or master's: `exp_avg.NAME`, `master.NAME`; NULL for other states */
+    RtTensorSet source; /* open while `carried` has tensors */
+    VEC(const RtFileTensor *)
+    carried; /* what the model does not read and a save copies, bit for bit */
+} RtWeights;
+
+/* Checks every name, shape and dtype, reports all that is wrong, and only then copies: float dtypes
+ * are converted, rounded once; a parameter with a master is its master, rounded. Buffers that the
+ * file lacks keep their init. */
+Status rt_weights_load(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
+                       RtWeights *out_weights);
+
+/* The same for a folder that a save wrote: another dtype than the state's is an error, and nothing
+ * is rounded. Masters are filled all the same and then overwritten from the training state. */
+Status rt_weights_restore(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
+                          RtWeights *out_weights);
+
+/* From the seed; files get the plan's own names. */
+Status rt_weights_init(Session *s, const RtPlan *plan, unsigned char *arena, uint64_t seed,
+                       RtWeights *out_weights);
+
+void rt_weights_release(RtWeights *weights);
+
+/* A state of the plan as a tensor to write, under its name in files. */
+RtOutTensor rt_weights_out(const RtPlan *plan, const unsigned char *arena, const RtWeights *weights,
+                           uint32_t state);
+
+static inline Span rt_state_span(Session *s, const RtPlan *plan, const PlanState *state)
+{
+    return (Span){.file = sym(s, rt_plan_string(plan, state->file)),
+                  .line = state->line,
+                  .col = state->line ? 1 : 0};
+}
+
+#endif
