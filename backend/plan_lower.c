@@ -123,7 +123,7 @@ static void lower_rope_table(PlanCall *c)
     GIVE_F64(c, rope_table, partial);
     GIVE_F64(c, rope_table, low);
     GIVE_F64(c, rope_table, high);
-    c->param[PLAN_rope_table_original].f = (double)ir_attr_i64(c->g, c->op, "original");
+    GIVE_F64(c, rope_table, original);
     GIVE_F64(c, rope_table, beta_fast);
     GIVE_F64(c, rope_table, beta_slow);
     GIVE_F64(c, rope_table, attention_factor);

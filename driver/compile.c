@@ -242,5 +242,6 @@ Status driver_compile(Session *s, const char *path, const DriverArgs *args, Driv
     TRY(pass_pipeline(&manager));
     TRY(pass_facts(s, out->m, &out->options, &out->facts));
     TRY(pass_facts_record(s, &out->options, &out->facts));
+    TRY(driver_outside_arena(s, out));
     return s->n_errors ? STATUS_USER : STATUS_OK;
 }

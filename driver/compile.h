@@ -34,6 +34,9 @@ Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args,
                           DriverCompiled *out);
 Status driver_compile(Session *s, const char *path, const DriverArgs *args, DriverCompiled *out);
 
+/* Fills in `outside`; driver_compile does. */
+Status driver_outside_arena(Session *s, DriverCompiled *compiled);
+
 /* Every --disable names a pass that may be left out. */
 Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *options);
 /* What the command line says about running passes. */

@@ -86,7 +86,7 @@ static void lay_over(cJSON *root, cJSON *body, const cJSON *over)
         front_config_lay_over(body, nested);
 }
 
-static Status settle(Session *s, cJSON *root, const cJSON *over, FrontConfig *out)
+static Status settle(Session *s, cJSON *root, cJSON *over, FrontConfig *out)
 {
     cJSON *body = cJSON_GetObjectItemCaseSensitive(root, "text_config");
     if (body && !cJSON_IsObject(body)) {
@@ -98,12 +98,14 @@ static Status settle(Session *s, cJSON *root, const cJSON *over, FrontConfig *ou
         record_towers(s, out, root);
     else
         body = root;
-    if (over)
-        lay_over(root, body, over);
     front_config_unify_rope(body);
-    out->keys = front_value_from_json(s, body);
-    if (over)
+    if (over) {
         out->laid = front_value_from_json(s, over);
+        front_config_unify_rope(over);
+        front_config_unify_rope(cJSON_GetObjectItemCaseSensitive(over, "text_config"));
+        lay_over(root, body, over);
+    }
+    out->keys = front_value_from_json(s, body);
     if (body != root) {
         cJSON_DeleteItemFromObjectCaseSensitive(root, "text_config");
         out->outer = front_value_from_json(s, root);

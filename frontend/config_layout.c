@@ -37,10 +37,13 @@ void front_config_unify_rope(cJSON *keys)
     cJSON *rope = cJSON_GetObjectItemCaseSensitive(keys, "rope_parameters");
     cJSON *scaling = cJSON_GetObjectItemCaseSensitive(keys, "rope_scaling");
     cJSON *theta = cJSON_GetObjectItemCaseSensitive(keys, "rope_theta");
-    if (!cJSON_IsObject(rope) && (cJSON_IsObject(scaling) || cJSON_IsNumber(theta))) {
+    bool unscaled = cJSON_IsNull(scaling);
+    if (!cJSON_IsObject(rope) && (cJSON_IsObject(scaling) || unscaled || cJSON_IsNumber(theta))) {
         cJSON_DeleteItemFromObjectCaseSensitive(keys, "rope_parameters");
         rope = cJSON_IsObject(scaling) ? cJSON_Duplicate(scaling, 1) : cJSON_CreateObject();
         cJSON_AddItemToObject(keys, "rope_parameters", rope);
+        if (unscaled)
+            cJSON_AddStringToObject(rope, "rope_type", "default");
     }
     if (!cJSON_IsObject(rope))
         return;

@@ -8,7 +8,7 @@
 /* Greedy: items are placed one by one, each as low as it fits beside those already placed and alive with it. The order
  * decides; several are tried, and the best one is then repaired: what stands highest is placed earlier. */
 
-enum { WORK_LIMIT = 60000000 /* comparisons that repair may cost */ };
+enum { WORK_LIMIT = 40000000 /* comparisons that repair may cost */ };
 
 typedef struct Placed {
     uint64_t offset, top;
@@ -26,21 +26,29 @@ typedef struct Packer {
     uint64_t *best_offsets;
     uint64_t best;
     uint64_t work;
+    uint32_t stuck;     /* place in the order of the item that made the last try's height */
 } Packer;
 
-static uint64_t lowest_fit(const Packer *p, uint32_t n_placed, const PackItem *item)
+/* Where the item goes among those placed: into the lowest gap that holds it, or the tightest. */
+static uint64_t find_gap(const Packer *p, uint32_t n_placed, const PackItem *item, bool tightest)
 {
-    uint64_t at = 0;
+    uint64_t at = 0, best = UINT64_MAX, best_room = UINT64_MAX;
     for (uint32_t i = 0; i < n_placed; i++) {
         const Placed *other = &p->placed[i];
         if (other->begin > item->end || other->end < item->begin)
             continue;
-        if (other->offset >= at && other->offset - at >= item->bytes)
-            break;
+        if (other->offset >= at && other->offset - at >= item->bytes) {
+            if (!tightest)
+                return at;
+            if (other->offset - at < best_room) {
+                best_room = other->offset - at;
+                best = at;
+            }
+        }
         if (other->top > at)
             at = other->top;
     }
-    return at;
+    return best == UINT64_MAX ? at : best;
 }
 
 static void insert_placed(Packer *p, uint32_t n_placed, Placed placed)
@@ -58,24 +66,26 @@ static void insert_placed(Packer *p, uint32_t n_placed, Placed placed)
 }
 
 /* Places all in the current order; gives up once the height reaches `limit`. */
-static uint64_t place_all(Packer *p, uint64_t limit)
+static uint64_t place_all(Packer *p, uint64_t limit, bool tightest)
 {
     uint64_t height = 0;
     for (uint32_t i = 0; i < p->n && height < limit; i++) {
         const PackItem *item = &p->items[p->order[i]];
-        uint64_t at = lowest_fit(p, i, item);
+        uint64_t at = find_gap(p, i, item, tightest);
         p->offsets[p->order[i]] = at;
         insert_placed(p, i, (Placed){at, at + item->bytes, item->begin, item->end});
-        if (at + item->bytes > height)
+        if (at + item->bytes > height) {
             height = at + item->bytes;
+            p->stuck = i;
+        }
         p->work += i;
     }
     return height;
 }
 
-static bool try_order(Packer *p)
+static bool try_order(Packer *p, bool tightest)
 {
-    uint64_t height = place_all(p, p->best);
+    uint64_t height = place_all(p, p->best, tightest);
     if (height >= p->best)
         return false;
     p->best = height;
@@ -183,7 +193,9 @@ static void try_orders(Packer *p, Arena *scratch)
     SortKey *keys = ARENA_ARRAY(scratch, SortKey, p->n);
     for (uint32_t i = 0; i < sizeof orders / sizeof *orders && !good_enough(p); i++) {
         sort_order(p, orders[i][0], orders[i][1], keys);
-        try_order(p);
+        try_order(p, false);
+        if (!good_enough(p))
+            try_order(p, true);
     }
 }
 
@@ -212,22 +224,27 @@ static uint32_t find_highest(const Packer *p, uint32_t *state)
 
 static void move_earlier(Packer *p, uint32_t from, uint32_t to)
 {
-    memcpy(p->order, p->best_order, p->n * sizeof *p->order);
     uint32_t item = p->order[from];
     memmove(&p->order[to + 1], &p->order[to], (from - to) * sizeof *p->order);
     p->order[to] = item;
 }
 
+/* The item at which the last try gave up goes to a place before, and the try is repeated: items that are hard to place
+ * find their way to the front. Now and then it starts again from the best order. */
 static void repair(Packer *p)
 {
+    enum { PATIENCE = 16 };
     uint32_t state = 0x9e3779b9;
-    for (p->work = 0; p->work < WORK_LIMIT && !good_enough(p);) {
-        uint32_t from = find_highest(p, &state);
-        uint32_t to = random_below(&state, from + 1);
-        move_earlier(p, from, to);
-        p->best++; /* an order that is as good may lead on to a better one */
-        if (!try_order(p))
-            p->best--;
+    uint32_t since = PATIENCE;
+    for (p->work = 0; p->work < WORK_LIMIT && !good_enough(p); since++) {
+        if (since >= PATIENCE) {
+            memcpy(p->order, p->best_order, p->n * sizeof *p->order);
+            p->stuck = find_highest(p, &state);
+            since = 0;
+        }
+        move_earlier(p, p->stuck, random_below(&state, p->stuck + 1));
+        if (try_order(p, random_below(&state, 2)))
+            since = PATIENCE;
         p->work += p->n;
     }
 }

@@ -61,6 +61,8 @@ typedef struct PlanInstr {
     uint64_t flops;
 } PlanInstr;
 
+typedef enum PlanTarget { PLAN_TARGET_CPU, PLAN_TARGET_CUDA } PlanTarget;
+
 typedef enum PlanPhase { PLAN_BEGIN, PLAN_FWD, PLAN_BWD, PLAN_UPDATE, PLAN_EVAL } PlanPhase;
 
 typedef struct PlanRange { /* a piece of the arena */
@@ -141,7 +143,10 @@ typedef struct PlanHeader {
     uint64_t hash; /* of everything behind the header */
     int64_t micro_batches, batch, seq;
     uint64_t flops_per_step;
-    uint64_t thread_scratch_bytes; /* per worker thread, outside the arena */
+    uint64_t thread_scratch_bytes; /* target cpu: per worker thread, outside the arena */
+    uint64_t library_workspace, library_workspace_bytes; /* target cuda: in the arena, for matrix products */
+    uint32_t target; /* PlanTarget */
+    uint32_t pad;
     uint32_t model, model_config;  /* strings: the definition's name; the config.json that a save writes */
     uint32_t settings;             /* string: JSON, the recipe as the runtime needs it (docs/recipes.md) */
     uint32_t report;               /* string: JSON, what `stepc plan --json` prints, for --describe */
@@ -174,11 +179,23 @@ typedef struct StepKernel {
     int64_t partial_bytes; /* of one chunk's partials */
 } StepKernel;
 
+/* The same for target cuda: an entry of the executable's device image. Its parameters are one device pointer per tensor of
+ * the instruction (NULL: absent), then the workspace (chunk partials), then the three random words (step, seed, first
+ * sample) in device memory. Fixed launch shapes: a block owns rows or columns by its index alone. */
+typedef struct StepCudaKernel {
+    const char *name, *cols_name; /* cols_name NULL: no column results */
+    uint32_t grid, threads, shared_bytes;
+    uint32_t cols_grid, cols_threads;
+} StepCudaKernel;
+
 typedef struct StepProgram { /* the executable's one exported object: `step_program` */
     const void *plan;
     uint64_t plan_bytes;
-    const StepKernel *kernels;
+    const StepKernel *kernels;           /* target cpu */
+    const StepCudaKernel *cuda_kernels;  /* target cuda; n_kernels of either */
     uint64_t n_kernels;
+    const void *image; /* target cuda: cubin, or PTX that the driver compiles at load */
+    uint64_t image_bytes;
 } StepProgram;
 
 extern const StepProgram step_program;

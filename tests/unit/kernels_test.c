@@ -545,7 +545,7 @@ static void check_lm_loss(const Head *x, DType dtype)
         double sum = 0, target = get(&t[4], i);
         for (int64_t j = 0; j < x->vocab; j++)
             sum += exp(z[j] = exact_logit(x, &t[2], &t[3], i, j));
-        near(&t[1], i, log(sum), 20);
+        near(&t[1], i, log(sum), 20 + (double)x->width);
         if (target == IGNORE)
             continue;
         total += log(sum) - z[(int64_t)target];

@@ -87,7 +87,8 @@ static PlanInstr *emit(Plan *p, PlanPhase phase, PlanKernel kernel, const char *
                      .name = text(p, name), .file = text(p, "tiny.model"), .line = (uint32_t)p->n_instrs,
                      .phase = phase, .flops = 1000, .first_death = (uint32_t)p->n_deaths};
     memcpy(p->tensors + p->n_tensors, tensors, n_tensors * sizeof *tensors);
-    memcpy(p->params + p->n_params, params, n_params * sizeof *params);
+    for (uint32_t k = 0; k < n_params; k++)
+        p->params[p->n_params + k] = params[k];
     p->n_tensors += n_tensors;
     p->n_params += n_params;
     i->workspace_bytes = plan_workspace_bytes(kernel, params, tensors);
