@@ -4,11 +4,6 @@
 
 #include "ir/ir.h"
 
-typedef struct BackendOutside { /* memory outside the arena: what for, and how much */
-    const char *name;
-    uint64_t bytes;
-} BackendOutside;
-
 typedef struct BackendOptions {
     const char *cpu;         /* `host` or an LLVM cpu name such as x86-64-v3 */
     const char *runtime_lib; /* path of libsteprt.a */
@@ -18,8 +13,6 @@ typedef struct BackendOptions {
     const uint64_t *flops;   /* per op index of @step's ops (cost model), or NULL */
     const uint64_t *eval_flops; /* the same for @eval */
     uint64_t flops_per_step;
-    const BackendOutside *outside; /* known to the caller; the plan itself is added to it */
-    uint32_t n_outside;
 } BackendOptions;
 
 /* The plan's bytes alone (also what tests mutate). */

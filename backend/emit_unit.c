@@ -213,11 +213,11 @@ static void define_program(EmitUnit *u, LLVMValueRef plan, uint64_t plan_bytes)
         LLVMSetLinkage(kernels, LLVMInternalLinkage);
     }
     LLVMValueRef fields[] = {
-        plan,
-        emit_i64(&u->code, (int64_t)plan_bytes),
-        kernels,
-        emit_i64(&u->code, u->kernels.n),
+        plan, emit_i64(&u->code, (int64_t)plan_bytes),
+        kernels, null_pointer(u), emit_i64(&u->code, u->kernels.n),
+        null_pointer(u), emit_i64(&u->code, 0), /* no device image */
     };
+    _Static_assert(sizeof fields / sizeof *fields * 8 == sizeof(StepProgram), "plan.h: StepProgram");
     LLVMValueRef program = constant_struct(u, fields, sizeof fields / sizeof *fields);
     LLVMValueRef global = LLVMAddGlobal(u->code.module, LLVMTypeOf(program), "step_program");
     LLVMSetInitializer(global, program);

@@ -139,6 +139,8 @@ Status front_config_parse(Session *s, const char *path, const char *text, size_t
     if (status != STATUS_OK)
         goto out_root;
     if (overrides_json) {
+        session_add_source(s, (Source){sym(s, "model overrides"), overrides_json,
+                                       strlen(overrides_json)});
         status = parse_json(s, sym(s, "model overrides"), overrides_json, strlen(overrides_json),
                             &over);
         if (status != STATUS_OK)

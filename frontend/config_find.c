@@ -92,7 +92,7 @@ static Status find_published(Session *s, const FrontModelRequest *request, Front
     diag(s, request->span, config_unknown_name, request->pretrained);
     const char *near = diag_nearest(request->pretrained, names.at, names.n);
     if (near)
-        diag(s, request->span, did_you_mean, near);
+        diag(s, no_span, did_you_mean, near);
     return STATUS_USER;
 }
 

@@ -24,6 +24,9 @@ typedef struct FrontModel {
 } FrontModel;
 
 Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel *out_model);
+/* The same from memory (NUL-terminated texts), for tests and fuzzing: request's paths are not read. */
+Status front_model_from_text(Session *s, const FrontModelRequest *request, const char *definition,
+                             const char *config_json, FrontModel *out_model);
 /* What `stepc import` says of a folder or a config.json: definition, type, sizes, parameters. */
 Status front_config_describe(Session *s, const FrontModelRequest *request, FILE *out);
 

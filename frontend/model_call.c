@@ -122,7 +122,7 @@ static bool check_args(FrontEval *e, const FrontBlockDef *block, const FrontExpr
         diag(e->s, arg->span, front_block_args, block->name.name, block->params.n);
         const char *near = arg->name ? diag_nearest(arg->name, names.at, names.n) : NULL;
         if (near)
-            diag(e->s, arg->span, did_you_mean, near);
+            diag(e->s, no_span, did_you_mean, near);
         else
             diag(e->s, block->name.span, front_defined_here, block->name.name);
         return false;
@@ -278,7 +278,7 @@ static bool unknown_call(FrontEval *e, const FrontExpr *x)
     diag(e->s, x->span, front_unknown_call, x->u.call.name);
     const char *near = diag_nearest(x->u.call.name, names.at, names.n);
     if (near)
-        diag(e->s, x->span, did_you_mean, near);
+        diag(e->s, no_span, did_you_mean, near);
     return false;
 }
 

@@ -5,6 +5,21 @@
 
 /* -- config -- */
 
+static bool missing_key(FrontEval *e, const FrontConfigKey *key)
+{
+    const FrontValue *keys = &e->config->keys;
+    Sym name = key->name.name;
+    const char *near = diag_nearest(name, keys->u.list.keys, keys->u.list.n);
+    if (near == name)
+        diag(e->s, front_config_span(e->config, name), config_null, name, e->model->name.name);
+    else
+        diag(e->s, front_config_span(e->config, NULL), config_missing, name, e->model->name.name);
+    diag(e->s, key->name.span, config_declared, name);
+    if (near && near != name)
+        diag(e->s, no_span, did_you_mean, near);
+    return false;
+}
+
 static bool config_key(FrontEval *e, const FrontConfigKey *key)
 {
     FrontValue v;
@@ -18,11 +33,8 @@ static bool config_key(FrontEval *e, const FrontConfigKey *key)
     if (key->ignored)
         return true;
     bool present = front_config_get(e->config, name, &v);
-    if (!present && !key->fallback) {
-        diag(e->s, front_config_span(e->config, NULL), config_missing, name, e->model->name.name);
-        diag(e->s, key->name.span, config_declared, name);
-        return false;
-    }
+    if (!present && !key->fallback)
+        return missing_key(e, key);
     if (!present && !front_eval_plain(e, key->fallback, &v))
         return false;
     Span span = present ? front_config_span(e->config, name) : key->fallback->span;
@@ -54,9 +66,17 @@ static bool define_axis(FrontEval *e, FrontName name, int64_t size)
                         (FrontValue){.kind = FRONT_VALUE_DIM, .u.dim = dim});
 }
 
+/* Where a value that is wrong in the model was written in the config. */
+static void note_config(FrontEval *e, const FrontExpr *x)
+{
+    const FrontVar *var = x->kind == FRONT_EXPR_NAME ? front_lookup(e, x->u.s) : NULL;
+    if (var && var->binding == FRONT_BOUND_CONFIG)
+        diag(e->s, front_config_span(e->config, x->u.s), config_stands, x->u.s);
+}
+
 bool front_eval_axes(FrontEval *e, const FrontAxisDecls *axes)
 {
-    const int64_t largest = (int64_t)1 << 40;
+    const int64_t largest = (int64_t)1 << 32;
     for (uint32_t i = 0; i < axes->n; i++) {
         const FrontAxisDecl *axis = &axes->at[i];
         FrontValue v;
@@ -66,6 +86,7 @@ bool front_eval_axes(FrontEval *e, const FrontAxisDecls *axes)
         if (!front_value_int(&v, &size) || size < 1 || size > largest) {
             diag(e->s, axis->size->span, front_axis_size, axis->name.name,
                  front_value_describe(e->s, e->g, &v));
+            note_config(e, axis->size);
             return false;
         }
         if (!define_axis(e, axis->name, size))

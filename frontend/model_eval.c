@@ -108,17 +108,14 @@ static bool eval_for(FrontEval *e, const FrontStmt *stmt)
         return false;
     for (int64_t i = from; i < to && !e->returned; i++) {
         FrontFrame frame;
+        if (!front_step(e, stmt->span))
+            return false;
         front_frame_push(e, &frame, e->frame);
         bool ok = front_define(e, &frame, stmt->u.loop.name, FRONT_BOUND_LOOP, front_int(i)) &&
                   front_eval_stmts(e, &stmt->u.loop.body);
         e->frame = frame.up;
         if (!ok)
             return false;
-        e->steps++; /* an empty body counts, too */
-        if (i - from > 1000000) {
-            diag(e->s, stmt->span, front_steps, 1000000ull);
-            return false;
-        }
     }
     return true;
 }
@@ -226,12 +223,9 @@ static bool eval_stmt(FrontEval *e, const FrontStmt *stmt)
 bool front_eval_stmts(FrontEval *e, const FrontStmts *stmts)
 {
     bool ok = true;
-    if (++e->depth > 1000) {
-        diag(e->s, stmts->n ? stmts->at[0]->span : e->model->name.span, front_depth, 1000);
-        return false;
-    }
+    e->depth++;
     for (uint32_t i = 0; i < stmts->n && ok && !e->returned; i++) {
-        ok = eval_stmt(e, stmts->at[i]);
+        ok = front_step(e, stmts->at[i]->span) && eval_stmt(e, stmts->at[i]);
         if (ok && stmts->at[i]->kind == FRONT_STMT_RETURN && i + 1 < stmts->n) {
             diag(e->s, stmts->at[i + 1]->span, front_after_return);
             ok = false;

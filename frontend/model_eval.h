@@ -69,7 +69,10 @@ typedef struct FrontWant {
     bool lenient;            /* left of `??`: a missing key or element is `none` */
 } FrontWant;
 
+typedef VEC(const char *) FrontHints; /* names that a misspelt one may have meant */
+
 /* Each reports what is wrong and gives false. */
+bool front_step(FrontEval *e, Span span); /* bounds the work: depth and number of steps */
 bool front_eval_expr(FrontEval *e, const FrontExpr *x, FrontWant want, FrontValue *out);
 bool front_eval_plain(FrontEval *e, const FrontExpr *x, FrontValue *out);
 bool front_eval_bool(FrontEval *e, const FrontExpr *x, const char *what, bool *out);
@@ -108,6 +111,7 @@ Status front_eval_model(FrontEval *e);
 
 /* Is it one of the words that an op's attribute takes (`causal`, `silu`)? */
 bool front_op_word(Sym name);
+void front_op_words(FrontEval *e, FrontHints *out);
 /* The model op of that name, or IR_OP_none. */
 IrOpKind front_op_find(Sym name);
 /* Builds one op at `span` and gives its result, or a tuple of its results. The result is called args->name, else as

@@ -3,19 +3,18 @@
 
 #include <inttypes.h>
 
-static bool too_deep(FrontEval *e, Span span)
+bool front_step(FrontEval *e, Span span)
 {
-    enum { DEEPEST = 1000 };
-    const uint64_t most_steps = 20000000;
+    enum { DEEPEST = 500, MOST_STEPS = 1000000 };
     if (e->depth > DEEPEST) {
         diag(e->s, span, front_depth, DEEPEST);
-        return true;
+        return false;
     }
-    if (++e->steps > most_steps) {
-        diag(e->s, span, front_steps, (unsigned long long)most_steps);
-        return true;
+    if (++e->steps > MOST_STEPS) {
+        diag(e->s, span, front_steps, MOST_STEPS);
+        return false;
     }
-    return false;
+    return true;
 }
 
 bool front_type_mismatch(FrontEval *e, Span span, const char *what, const char *want,
@@ -40,13 +39,14 @@ static bool eval_name(FrontEval *e, const FrontExpr *x, FrontValue *out)
         return true;
     }
     diag(e->s, x->span, front_unknown_name, x->u.s);
-    VEC(const char *) names = {0};
+    FrontHints names = {0};
     for (const FrontFrame *frame = e->frame; frame; frame = frame->up)
         for (uint32_t i = 0; i < frame->vars.n; i++)
             vec_push(e->s->arena, &names, frame->vars.at[i].name);
+    front_op_words(e, &names);
     const char *near = diag_nearest(x->u.s, names.at, names.n);
     if (near)
-        diag(e->s, x->span, did_you_mean, near);
+        diag(e->s, no_span, did_you_mean, near);
     return false;
 }
 
@@ -64,6 +64,7 @@ static bool string_piece(FrontEval *e, const FrontExpr *x, const char *from, siz
 
 bool front_eval_string(FrontEval *e, const FrontExpr *x, const char **out)
 {
+    enum { LONGEST = 4096 };
     const char *text = "", *at = x->u.s;
     for (;;) {
         const char *open = strchr(at, '{');
@@ -78,6 +79,10 @@ bool front_eval_string(FrontEval *e, const FrontExpr *x, const char **out)
             return false;
         text = arena_printf(e->s->arena, "%s%.*s%s", text, (int)(open - at), at, piece);
         at = close + 1;
+        if (strlen(text) > LONGEST) {
+            diag(e->s, x->span, front_string_long, LONGEST);
+            return false;
+        }
     }
     *out = text[0] ? arena_printf(e->s->arena, "%s%s", text, at) : at;
     return true;
@@ -106,7 +111,7 @@ static bool eval_each(FrontEval *e, const FrontExpr *x, FrontValue *out)
     for (int64_t i = from; i < to; i++) {
         FrontFrame frame;
         FrontValue item;
-        if (too_deep(e, x->span))
+        if (!front_step(e, x->span))
             return false;
         front_frame_push(e, &frame, e->frame);
         bool ok = front_define(e, &frame, x->u.each.name, FRONT_BOUND_LOOP, front_int(i)) &&
@@ -129,7 +134,7 @@ static bool missing_key(FrontEval *e, Span span, const FrontValue *dict, const c
     diag(e->s, span, front_no_key, key);
     const char *near = diag_nearest(key, dict->u.list.keys, dict->u.list.n);
     if (near)
-        diag(e->s, span, did_you_mean, near);
+        diag(e->s, no_span, did_you_mean, near);
     return false;
 }
 
@@ -286,7 +291,7 @@ static bool eval_kind(FrontEval *e, const FrontExpr *x, FrontWant want, FrontVal
 
 bool front_eval_expr(FrontEval *e, const FrontExpr *x, FrontWant want, FrontValue *out)
 {
-    if (too_deep(e, x->span))
+    if (!front_step(e, x->span))
         return false;
     e->depth++;
     bool ok = eval_kind(e, x, want, out);
@@ -340,7 +345,7 @@ bool front_eval_dim(FrontEval *e, const FrontExpr *x, IrDim *out)
 
 bool front_eval_type(FrontEval *e, DType dtype, const FrontExprs *dims, Span span, IrType *out)
 {
-    const int64_t most_elements = (int64_t)1 << 48;
+    const int64_t most_elements = (int64_t)1 << 40;
     IrTypeInfo info = {.dtype = dtype, .rank = dims->n};
     int64_t numel = 1;
     if (dims->n > IR_MAX_RANK) {
@@ -352,7 +357,7 @@ bool front_eval_type(FrontEval *e, DType dtype, const FrontExprs *dims, Span spa
             return false;
         if (__builtin_mul_overflow(numel, ir_dim_size(&info.dim[i]), &numel) ||
             numel > most_elements) {
-            diag(e->s, span, front_tensor_size);
+            diag(e->s, span, front_tensor_size, 40);
             return false;
         }
     }

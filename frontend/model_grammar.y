@@ -574,7 +574,7 @@ static bool type_new(FrontParse *p, FrontName word, FrontTypeExpr *out)
     diag(p->s, word.span, front_type_word, word.name);
     const char *near = diag_nearest(word.name, names, N);
     if (near)
-        diag(p->s, word.span, did_you_mean, near);
+        diag(p->s, no_span, did_you_mean, near);
     p->failed = true;
     return false;
 }

@@ -38,18 +38,34 @@ static Status load_config(Session *s, const FrontModelRequest *request, FrontCon
     return front_config_parse(s, "model config", text, strlen(text), NULL, request->span, out);
 }
 
-static Status load(Session *s, const FrontModelRequest *request, FrontConfig *config, FrontDefs *defs,
-                   FrontEval *e)
+static Status write_out(Session *s, const FrontModelRequest *request, const FrontConfig *config,
+                        const FrontDefs *defs, const char *definition, FrontEval *e)
+{
+    *e = (FrontEval){.s = s, .defs = defs, .config = config, .request = request};
+    TRY(choose_model(s, defs, config, definition, &e->model));
+    TRY(front_eval_model(e));
+    front_config_report_unread(s, config, e->config_read.at, e->config_read.n,
+                               e->model->name.name);
+    return s->strict && s->n_errors ? STATUS_USER : STATUS_OK;
+}
+
+static Status load(Session *s, const FrontModelRequest *request, FrontConfig *config,
+                   FrontDefs *defs, FrontEval *e)
 {
     const char *definition;
     TRY(load_config(s, request, config));
     TRY(front_definition_find(s, request, config, &definition));
     TRY(front_model_parse_file(s, definition, request->span, defs));
-    *e = (FrontEval){.s = s, .defs = defs, .config = config, .request = request};
-    TRY(choose_model(s, defs, config, definition, &e->model));
-    TRY(front_eval_model(e));
-    front_config_report_unread(s, config, e->config_read.at, e->config_read.n, e->model->name.name);
-    return s->strict && s->n_errors ? STATUS_USER : STATUS_OK;
+    return write_out(s, request, config, defs, definition, e);
+}
+
+static void give(const FrontEval *e, const FrontConfig *config, FrontModel *out_model)
+{
+    *out_model = (FrontModel){.m = e->m,
+                              .config_text = config->text,
+                              .config_path = config->path,
+                              .weights_dir = config->weights_dir};
+    memcpy(out_model->has_optional_input, e->has_optional_input, sizeof e->has_optional_input);
 }
 
 Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel *out_model)
@@ -58,11 +74,22 @@ Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel
     FrontDefs defs = {0};
     FrontEval e;
     TRY(load(s, request, &config, &defs, &e));
-    *out_model = (FrontModel){.m = e.m,
-                              .config_text = config.text,
-                              .config_path = config.path,
-                              .weights_dir = config.weights_dir};
-    memcpy(out_model->has_optional_input, e.has_optional_input, sizeof e.has_optional_input);
+    give(&e, &config, out_model);
+    return STATUS_OK;
+}
+
+Status front_model_from_text(Session *s, const FrontModelRequest *request, const char *definition,
+                             const char *config_json, FrontModel *out_model)
+{
+    FrontConfig config;
+    FrontDefs defs = {0};
+    FrontEval e;
+    session_add_source(s, (Source){sym(s, "config.json"), config_json, strlen(config_json)});
+    TRY(front_config_parse(s, "config.json", config_json, strlen(config_json),
+                           request->overrides_json, request->span, &config));
+    TRY(front_model_parse(s, "text.model", definition, strlen(definition), &defs));
+    TRY(write_out(s, request, &config, &defs, "text.model", &e));
+    give(&e, &config, out_model);
     return STATUS_OK;
 }
 

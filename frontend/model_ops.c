@@ -40,7 +40,20 @@ bool front_op_word(Sym name)
     return false;
 }
 
-/* "x, w, b=, in_out=": operands, then what is given by name. */
+void front_op_words(FrontEval *e, FrontHints *out)
+{
+    for (uint32_t k = 1; k < IR_OP_COUNT; k++) {
+        const IrOpInfo *info = ir_op_info((IrOpKind)k);
+        for (uint32_t i = 0; i < info->n_attr && info->levels & 1u << IR_MODEL; i++)
+            for (const char *at = info->attr[i].type == IR_ATTR_SYM ? info->attr[i].text : ""; *at;) {
+                size_t length = strcspn(at, "|");
+                vec_push(e->s->arena, out, intern_n(&e->s->interner, at, length));
+                at += length + (at[length] == '|');
+            }
+    }
+}
+
+/* "x, w, b?, in_out=": operands, then what is given by name. */
 static const char *signature_text(Session *s, const IrOpInfo *info)
 {
     const char *text = "";
@@ -133,6 +146,22 @@ static void mark_site(FrontEval *e, IrOp op)
         ir_value(e->g, ir_out(e->g, op, i))->span = e->site;
 }
 
+static bool check_size(FrontEval *e, IrOp op, Span span)
+{
+    const int64_t most_elements = (int64_t)1 << 48;
+    for (uint32_t i = 0; i < ir_op(e->g, op)->n_out; i++) {
+        const IrTypeInfo *info = ir_type_info(e->m, ir_value_type(e->g, ir_out(e->g, op, i)));
+        int64_t numel = 1;
+        for (uint32_t d = 0; d < info->rank; d++)
+            if (__builtin_mul_overflow(numel, ir_dim_size(&info->dim[d]), &numel) ||
+                numel > most_elements) {
+                diag(e->s, span, front_tensor_size, 48);
+                return false;
+            }
+    }
+    return true;
+}
+
 bool front_op(FrontEval *e, Span span, IrOpArgs *args, FrontWant want, FrontValue *out)
 {
     const IrOpInfo *info = ir_op_info(args->kind);
@@ -143,6 +172,8 @@ bool front_op(FrontEval *e, Span span, IrOpArgs *args, FrontWant want, FrontValu
     if (!op.i)
         return false;
     mark_site(e, op);
+    if (!check_size(e, op, span))
+        return false;
     if (!(info->traits & IR_TUPLE)) {
         *out = front_tensor(ir_out(e->g, op, 0));
         return true;
@@ -223,7 +254,8 @@ static bool set_word(OpCall *c, uint32_t i, const FrontValue *v, Span span, IrAt
 
 static bool set_attr(OpCall *c, uint32_t i, const FrontValue *v, Span span)
 {
-    static const char *const wants[] = {"a whole number", "a number", "a bool", "a word"};
+    static const char *const wants[] = {"a whole number of 32 bits", "a number", "a bool",
+                                        "a word"};
     FrontEval *e = c->e;
     const char *name = c->info->attr[i].name;
     if (v->kind == FRONT_VALUE_NONE)
@@ -246,7 +278,7 @@ static bool set_attr(OpCall *c, uint32_t i, const FrontValue *v, Span span)
         return set_word(c, i, v, span, attr);
     bool ok = false;
     if (type == IR_ATTR_I64)
-        ok = front_value_int(v, &attr->i);
+        ok = front_value_int(v, &attr->i) && attr->i >= INT32_MIN && attr->i <= UINT32_MAX;
     else if (type == IR_ATTR_F64)
         ok = front_value_number(v, &attr->f);
     else if (type == IR_ATTR_BOOL && v->kind == FRONT_VALUE_BOOL) {
@@ -275,7 +307,7 @@ static bool set_named(OpCall *c, const FrontArg *arg, const FrontValue *v)
         names[n++] = c->info->attr[i].name;
     const char *near = diag_nearest(arg->name, names, n);
     if (near)
-        diag(s, arg->span, did_you_mean, near);
+        diag(s, no_span, did_you_mean, near);
     return false;
 }
 

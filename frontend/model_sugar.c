@@ -120,7 +120,7 @@ bool front_sugar_reshape(FrontEval *e, const FrontCall *call, FrontValue *out)
             return false;
         }
         if (__builtin_mul_overflow(numel, size, &numel)) {
-            diag(e->s, arg_span(call, 1), front_tensor_size);
+            diag(e->s, arg_span(call, 1), front_tensor_size, 62);
             return false;
         }
         info.dim[info.rank++] =

@@ -82,6 +82,8 @@ bool front_value_equal(const FrontValue *a, const FrontValue *b)
     }
     if (a->u.list.n != b->u.list.n)
         return false;
+    if (a->u.list.at == b->u.list.at)
+        return true;
     for (uint32_t i = 0; i < a->u.list.n; i++) {
         if (a->kind == FRONT_VALUE_DICT && a->u.list.keys[i] != b->u.list.keys[i])
             return false;

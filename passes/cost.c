@@ -19,7 +19,7 @@ static uint64_t last_dim(const IrGraph *g, IrValue v)
 static bool is_used(const CostCall *c, uint32_t result)
 {
     IrValue v = ir_out(c->g, c->op, result);
-    return c->uses->first[v.i + 1] > c->uses->first[v.i];
+    return c->uses->first[v.i + 1] > c->uses->first[v.i] || c->uses->is_result[v.i];
 }
 
 static uint64_t dim(const IrGraph *g, IrValue v, uint32_t i)

@@ -16,7 +16,7 @@
     X(RECOMPUTE, recompute)     /* replayed values */                                     \
     X(GATHERED, gathered)       /* weights gathered from their shards */                  \
     X(COMM, comm)               /* buffers of collectives */                              \
-    X(WORKSPACE, workspace)     /* what kernels need beside their tensors, and padding */ \
+    X(WORKSPACE, workspace)     /* what kernels need beside their tensors */              \
     X(IO, io)                   /* inputs and scalars */
 
 typedef enum PassByteClass {
@@ -49,6 +49,13 @@ typedef struct PassEscape {
     Span span;
 } PassEscape;
 
+/* An op of a recomputed part that has no replay, because the backward pass does not read its result. */
+typedef struct PassDropped {
+    Sym name; /* of its first result, with sigil */
+    Sym op, scope;
+    Span span;
+} PassDropped;
+
 typedef struct PassBlock { /* one block of the model, in its order */
     Sym name, def;         /* scope path; the block definition's name */
     uint32_t parts_total, parts_recomputed;
@@ -61,7 +68,8 @@ typedef struct PassBlock { /* one block of the model, in its order */
 typedef struct PassRole { /* parts by role, over all blocks */
     Sym name;
     uint32_t total, recomputed;
-    uint64_t saved_bytes;    /* escaped from its parts that are not recomputed, per micro-batch */
+    uint32_t blocks_left;    /* blocks with a part of this role that is not recomputed */
+    uint64_t saved_bytes;    /* escaped from those parts, per micro-batch */
 } PassRole;
 
 typedef struct PassKernelCount { /* by op kind, or `fused`; sorted by FLOPs, then count */
@@ -93,11 +101,14 @@ typedef struct PassFacts {
     VEC(PassBlock) blocks;
     VEC(PassRole) roles;       /* in order of first appearance */
     VEC(PassEscape) uncovered; /* only under a policy other than `none` */
-    VEC(PassSaved) saved;      /* what saved_bytes sums, of the first micro-batch */
-    uint64_t saved_bytes;      /* kept for the blocks' backward passes, per micro-batch */
+    /* What @fwd keeps for the blocks' backward passes, of the first micro-batch. Tables that depend on
+     * no weight (angles of positions) are not counted: no policy could spare them. */
+    VEC(PassSaved) saved;
+    uint64_t saved_bytes;
     uint64_t replayed_flops;   /* per step */
     uint32_t replayed_ops;     /* per step */
-    uint32_t dropped_replays;  /* ops of replayed parts whose replay nobody reads, per micro-batch */
+    uint32_t dropped_replays;  /* ops whose replay nobody would read, per micro-batch: */
+    VEC(PassDropped) dropped;
 
     uint64_t flops_per_step;   /* products, no replays, attention by visible pairs */
     uint64_t bytes_per_step;   /* memory traffic of one step by the cost model */

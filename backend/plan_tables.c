@@ -1,0 +1,191 @@
+#include "backend/plan_write.h"
+
+/* -- strings -- */
+
+uint32_t plan_string(PlanWriter *w, Sym text)
+{
+    uint64_t at;
+    if (!text || !*text)
+        return 0;
+    if (map_get(&w->string_at, map_key(text), &at))
+        return (uint32_t)at;
+    uint32_t length = (uint32_t)strlen(text) + 1;
+    at = w->strings.n;
+    vec_reserve(w->arena, &w->strings, w->strings.n + length);
+    memcpy(w->strings.at + at, text, length);
+    w->strings.n += length;
+    map_put(&w->string_at, map_key(text), at);
+    return (uint32_t)at;
+}
+
+uint32_t plan_string_format(PlanWriter *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const char *text = arena_vprintf(w->arena, format, args);
+    va_end(args);
+    return plan_string(w, sym(w->s, text));
+}
+
+PlanTensor plan_tensor(PlanWriter *w, const IrGraph *g, IrValue v)
+{
+    const IrValueRec *rec = ir_value(g, v);
+    EmitTensor t;
+    int64_t numel = ir_type_numel(g->m, rec->type);
+    PlanTensor tensor = {PLAN_ABSENT, numel, numel, numel, ir_type_info(g->m, rec->type)->dtype, 0};
+    tensor.name = plan_string_format(w, "%c%s", rec->def == IR_DEF_STATE ? '$' : '%', rec->name);
+    if (emit_tensor(g, v, &t)) {
+        tensor.offset = t.offset;
+        tensor.run = t.run;
+        tensor.pitch = t.pitch;
+    }
+    return tensor;
+}
+
+static uint32_t copy_dims(const IrModule *m, IrType type, int64_t *dims)
+{
+    const IrTypeInfo *info = ir_type_info(m, type);
+    for (uint32_t i = 0; i < info->rank; i++)
+        dims[i] = ir_dim_size(&info->dim[i]);
+    return info->rank;
+}
+
+/* -- states -- */
+
+static void write_states(PlanWriter *w)
+{
+    IrModule *m = w->m;
+    for (uint32_t i = 1; i < m->states.n; i++) {
+        const IrStateRec *rec = &m->states.at[i];
+        PlanState state = {.kind = (uint32_t)rec->kind, .trainable = rec->trainable,
+                           .init = (uint32_t)rec->init, .init_value = rec->init_value};
+        state.name = plan_string(w, rec->name);
+        state.dtype = ir_type_info(m, rec->type)->dtype;
+        state.rank = copy_dims(m, rec->type, state.dim);
+        state.offset = (uint64_t)rec->offset;
+        state.bytes = (uint64_t)ir_type_bytes(m, rec->type);
+        state.of = (rec->of.i ? rec->of.i : i) - 1;
+        state.file = plan_string(w, rec->span.file);
+        state.line = rec->span.line;
+        vec_push(w->arena, &w->states, state);
+    }
+}
+
+static void write_scalars(PlanWriter *w)
+{
+    PlanScalars *s = &w->header.scalars;
+    const struct {
+        const char *name;
+        uint64_t *offset;
+    } scalars[] = {
+        {"lr", &s->lr},           {"step", &s->step}, {"seed", &s->seed}, {"count", &s->count},
+        {"inverse", &s->inverse}, {"loss_sum", &s->loss_sum}, {"loss", &s->loss}, {"norm", &s->norm},
+        {"coef", &s->coef},       {"skipped", &s->skipped}, {"eval_sum", &s->eval_sum},
+        {"sample0", &s->sample0},
+    };
+    for (uint32_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
+        IrState state = ir_state_find(w->m, sym(w->s, scalars[i].name));
+        *scalars[i].offset = state.i ? (uint64_t)ir_state_rec(w->m, state)->offset : PLAN_ABSENT;
+    }
+}
+
+/* -- inputs -- */
+
+/* `m3/targets` is micro-batch 3's piece of `targets`. */
+static const char *split_input(const IrModule *m, const char *name, uint32_t *out_instance)
+{
+    int length = 0;
+    *out_instance = 0;
+    if (m->micro_batches > 1 && sscanf(name, "m%u/%n", out_instance, &length) == 1 && length)
+        return name + length;
+    return name;
+}
+
+static PlanInput *input_of(PlanWriter *w, Sym name)
+{
+    uint32_t text = plan_string(w, name);
+    for (uint32_t i = 0; i < w->inputs.n; i++)
+        if (w->inputs.at[i].name == text)
+            return &w->inputs.at[i];
+    vec_push(w->arena, &w->inputs, ((PlanInput){.name = text, .offset = PLAN_ABSENT}));
+    return &w->inputs.at[w->inputs.n - 1];
+}
+
+static void write_inputs(PlanWriter *w, const IrGraph *g, bool eval)
+{
+    for (uint32_t i = 0; i < g->params.n; i++) {
+        const IrValueRec *rec = ir_value(g, g->params.at[i]);
+        uint32_t instance;
+        PlanInput *input = input_of(w, sym(w->s, split_input(w->m, rec->name, &instance)));
+        uint64_t offset = (uint64_t)rec->place.offset;
+        if (!input->rank) {
+            input->dtype = ir_type_info(w->m, rec->type)->dtype;
+            input->rank = copy_dims(w->m, rec->type, input->dim);
+            input->stride_bytes = (uint32_t)ir_type_bytes(w->m, rec->type);
+        }
+        if (instance == 0)
+            input->offset = offset;
+        else if (instance == 1)
+            input->stride_bytes = (uint32_t)(offset - input->offset);
+        input->eval |= eval;
+    }
+}
+
+static void write_batch(PlanWriter *w)
+{
+    PlanInput *ids = input_of(w, sym(w->s, "input_ids"));
+    w->header.micro_batches = w->m->micro_batches > 1 ? w->m->micro_batches : 1;
+    w->header.batch = ids->rank > 0 ? ids->dim[0] : 1;
+    w->header.seq = ids->rank > 1 ? ids->dim[1] : 1;
+}
+
+/* -- what the run can hand out -- */
+
+static void write_grads(PlanWriter *w, const IrGraph *g)
+{
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        if (ir_op_kind(g, op) != IR_OP_adamw && ir_op_kind(g, op) != IR_OP_sgd)
+            continue;
+        uint32_t state = ir_value(g, ir_in(g, op, 0))->state.i - 1;
+        vec_push(w->arena, &w->grads, ((PlanGrad){state, 0, plan_tensor(w, g, ir_in(g, op, 1))}));
+    }
+}
+
+static void write_kept(PlanWriter *w, const IrGraph *g)
+{
+    for (uint32_t i = 0; i < g->results.n; i++) {
+        PlanKept kept = {.tensor = plan_tensor(w, g, g->results.at[i])};
+        kept.rank = copy_dims(w->m, ir_value_type(g, g->results.at[i]), kept.dim);
+        if (kept.tensor.offset != PLAN_ABSENT)
+            vec_push(w->arena, &w->kept, kept);
+    }
+}
+
+/* The plan's own bytes, which are known at the end. */
+static void write_outside(PlanWriter *w)
+{
+    vec_push(w->arena, &w->outside, ((PlanOutside){plan_string(w, sym(w->s, "the plan itself")), 0, 0}));
+}
+
+Status plan_write_tables(PlanWriter *w)
+{
+    const BackendOptions *o = w->options;
+    const IrGraph *step = ir_graph_find(w->m, "step"), *eval = ir_graph_find(w->m, "eval");
+    write_states(w);
+    write_scalars(w);
+    write_inputs(w, step, false);
+    if (eval)
+        write_inputs(w, eval, true);
+    write_batch(w);
+    write_grads(w, step);
+    write_kept(w, step);
+    write_outside(w);
+    w->header.arena_bytes = w->m->arena_bytes;
+    w->header.flops_per_step = o->flops_per_step;
+    w->header.model = plan_string(w, w->m->model);
+    w->header.model_config = plan_string(w, sym(w->s, o->config_json ? o->config_json : ""));
+    w->header.settings = plan_string(w, sym(w->s, o->settings_json ? o->settings_json : ""));
+    w->header.report = plan_string(w, sym(w->s, o->report_json ? o->report_json : ""));
+    return STATUS_OK;
+}
