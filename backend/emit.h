@@ -1,4 +1,5 @@
-/* emit: fused regions to one native object, with the table of kernels and the plan's bytes beside them. */
+/* emit: fused regions to one native object, with the table of kernels and the plan's bytes beside
+ * them. */
 #ifndef BACKEND_EMIT_H
 #define BACKEND_EMIT_H
 
@@ -14,8 +15,9 @@ void emit_unit_free(EmitUnit *unit);
 void emit_unit_kernel(EmitUnit *unit, const EmitRegion *region);
 uint32_t emit_unit_n_kernels(const EmitUnit *unit);
 
-/* Optimises, and writes an object file that defines `step_program` (plan.h). dump_dir: for .ll files, or NULL. */
-Status emit_unit_write(EmitUnit *unit, const void *plan, uint64_t plan_bytes, const char *object_path,
-                       const char *dump_dir);
+/* Optimises, and writes an object file that defines `step_program` (plan.h). dump_dir: for .ll
+ * files, or NULL. */
+Status emit_unit_write(EmitUnit *unit, const void *plan, uint64_t plan_bytes,
+                       const char *object_path, const char *dump_dir);
 
 #endif

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_ABOVE = 12,     /* cost from which a value is kept for a later sweep of the row, not computed again */
-    STRAIGHT_COLS = 64,  /* rows up to here have no loop, and their values stay in registers */
+    KEEP_ABOVE = 12,    /* cost above which a later sweep of the row reads a value back */
+    STRAIGHT_COLS = 64, /* rows up to here have no loop, and their values stay in registers */
     MAX_STEPS = STRAIGHT_COLS / EMIT_LANES,
 };
 
@@ -15,11 +15,12 @@ typedef struct Walk {
     int64_t cols;
     bool straight;
     LLVMValueRef fn, r, partials, random, params;
-    LLVMValueRef *base;    /* by tensor */
-    LLVMValueRef *uniform; /* by node: its one value in the row */
-    LLVMValueRef *sum;     /* by reduction: its lanes so far */
-    LLVMValueRef *kept;    /* by node: a row of scratch, or NULL */
-    EmitPieces *pieces;    /* by node: where a load's row is */
+    LLVMValueRef *base;                       /* by tensor */
+    LLVMValueRef *uniform;                    /* by node: its one value in the row */
+    LLVMValueRef *sum;                        /* by reduction: its lanes so far */
+    LLVMValueRef *kept;                       /* by node: a row of scratch, or NULL */
+    uint32_t *prepared;                       /* by node: 1 + the last sweep it was prepared for */
+    EmitPieces *pieces;                       /* by node: where a load's row is */
     EmitPieces *store_pieces, *column_pieces; /* by store, by column sum */
     LLVMValueRef *straight_memo[MAX_STEPS];
 } Walk;
@@ -58,27 +59,30 @@ static uint32_t cost_of(const Walk *w, uint32_t node, uint32_t budget)
     return cost;
 }
 
+typedef struct Marks {
+    bool *kept; /* by node */
+    bool *seen; /* by sweep and node */
+} Marks;
+
 /* Marks what `node`, computed in the sweep `stage`, needs kept from earlier ones. */
-static void mark_kept(Walk *w, uint32_t node, uint32_t stage, bool *mark)
+static void mark_kept(Walk *w, uint32_t node, uint32_t stage, const Marks *m)
 {
     const EmitNodeRec *rec = rec_of(w, node);
-    if (!rec->lanes || mark[node])
+    bool *seen = &m->seen[stage * w->f->nodes.n + node];
+    if (!rec->lanes || *seen)
         return;
-    if (rec->kind == NODE_swap_half) {
-        uint32_t whole = rec->arg[0];
-        bool fresh = !mark[whole];
-        mark[whole] = true;
-        for (uint32_t i = 0; fresh && i < n_args(rec_of(w, whole)); i++)
-            mark_kept(w, rec_of(w, whole)->arg[i], rec_of(w, whole)->stage, mark);
+    *seen = true;
+    if (rec->kind == NODE_swap_half) { /* reads the whole row of its argument */
+        m->kept[rec->arg[0]] = true;
+        mark_kept(w, rec->arg[0], rec_of(w, rec->arg[0])->stage, m);
         return;
     }
-    uint32_t own = stage;
-    if (rec->stage < stage && rec->elem != ELEM_BIT && cost_of(w, node, KEEP_ABOVE) > KEEP_ABOVE) {
-        mark[node] = true;
-        own = rec->stage;
-    }
+    bool early = rec->stage < stage;
+    if (early && rec->elem != ELEM_BIT && cost_of(w, node, KEEP_ABOVE) > KEEP_ABOVE)
+        m->kept[node] = true;
+    uint32_t own = early && m->kept[node] ? rec->stage : stage;
     for (uint32_t i = 0; i < n_args(rec); i++)
-        mark_kept(w, rec->arg[i], own, mark);
+        mark_kept(w, rec->arg[i], own, m);
 }
 
 static uint32_t column_stage(const Walk *w, const EmitColumn *column)
@@ -91,22 +95,23 @@ static uint32_t column_stage(const Walk *w, const EmitColumn *column)
 static void keep_rows(Walk *w)
 {
     const EmitFormula *f = w->f;
-    bool *mark = ARENA_ARRAY(w->arena, bool, f->nodes.n);
+    Marks m = {ARENA_ARRAY(w->arena, bool, f->nodes.n),
+               ARENA_ARRAY(w->arena, bool, f->nodes.n * f->n_stages)};
     if (w->straight)
         return;
     for (uint32_t i = 1; i < f->nodes.n; i++)
         for (uint32_t k = 0; class_of(rec_of(w, i)) == EMIT_REDUCE && k < n_args(rec_of(w, i)); k++)
-            mark_kept(w, rec_of(w, i)->arg[k], rec_of(w, i)->stage - 1, mark);
+            mark_kept(w, rec_of(w, i)->arg[k], rec_of(w, i)->stage - 1, &m);
     for (uint32_t i = 0; i < f->stores.n; i++)
-        mark_kept(w, f->stores.at[i].value.i, rec_of(w, f->stores.at[i].value.i)->stage, mark);
+        mark_kept(w, f->stores.at[i].value.i, rec_of(w, f->stores.at[i].value.i)->stage, &m);
     for (uint32_t i = 0; i < f->columns.n; i++) {
         const EmitColumn *column = &f->columns.at[i];
-        mark_kept(w, column->a.i, column_stage(w, column), mark);
+        mark_kept(w, column->a.i, column_stage(w, column), &m);
         if (column->b.i)
-            mark_kept(w, column->b.i, column_stage(w, column), mark);
+            mark_kept(w, column->b.i, column_stage(w, column), &m);
     }
     for (uint32_t i = 1; i < f->nodes.n; i++) {
-        if (!mark[i])
+        if (!m.kept[i])
             continue;
         LLVMTypeRef type = emit_type(w->c, (EmitElem)rec_of(w, i)->elem, 1);
         w->kept[i] = LLVMBuildArrayAlloca(w->c->b, type, emit_i64(w->c, w->cols), "kept");
@@ -135,7 +140,8 @@ static LLVMValueRef uniform(Walk *w, uint32_t node)
     } else if (rec->kind == NODE_row) {
         value = w->r;
     } else if (rec->kind == NODE_random || rec->kind == NODE_param) {
-        LLVMValueRef from = rec->kind == NODE_random ? w->random : w->params, at = emit_i64(c, rec->index);
+        LLVMValueRef from = rec->kind == NODE_random ? w->random : w->params,
+                     at = emit_i64(c, rec->index);
         value = LLVMBuildLoad2(c->b, type, LLVMBuildGEP2(c->b, type, from, &at, 1, ""), "");
     } else {
         if (class_of(rec) != EMIT_LANEWISE)
@@ -149,8 +155,11 @@ static LLVMValueRef uniform(Walk *w, uint32_t node)
 
 static EmitPieces kept_row(const Walk *w, uint32_t node, EmitWalk walk)
 {
-    return (EmitPieces){.row = w->kept[node], .dtype = memory_dtype((EmitElem)rec_of(w, node)->elem),
-                        .walk = walk, .width = w->cols, .cols = w->cols};
+    return (EmitPieces){.row = w->kept[node],
+                        .dtype = memory_dtype((EmitElem)rec_of(w, node)->elem),
+                        .walk = walk,
+                        .width = w->cols,
+                        .cols = w->cols};
 }
 
 static EmitStep straight_step(Walk *w, uint32_t index)
@@ -258,6 +267,9 @@ static bool is_row_store(const Walk *w, const EmitStore *store)
 static void prepare(Walk *w, uint32_t node, uint32_t stage)
 {
     const EmitNodeRec *rec = rec_of(w, node);
+    if (w->prepared[node] == stage + 1)
+        return;
+    w->prepared[node] = stage + 1;
     if (!rec->lanes) {
         uniform(w, node);
         return;
@@ -301,7 +313,8 @@ static bool prepare_stage(Walk *w, uint32_t stage)
     return any;
 }
 
-static LLVMValueRef accumulate(Walk *w, const EmitStep *step, LLVMValueRef sum, uint32_t a, uint32_t b)
+static LLVMValueRef accumulate(Walk *w, const EmitStep *step, LLVMValueRef sum, uint32_t a,
+                               uint32_t b)
 {
     LLVMValueRef x = lanes_of(w, step, a);
     if (b)
@@ -336,7 +349,8 @@ static void emit_step(Walk *w, const EmitStep *step, uint32_t stage)
     for (uint32_t i = 1; i < f->nodes.n; i++) {
         const EmitNodeRec *rec = rec_of(w, i);
         if (is_reduction(w, i, stage)) {
-            LLVMValueRef sum = accumulate(w, step, w->sum[i], rec->arg[0], n_args(rec) > 1 ? rec->arg[1] : 0);
+            LLVMValueRef sum =
+                accumulate(w, step, w->sum[i], rec->arg[0], n_args(rec) > 1 ? rec->arg[1] : 0);
             w->sum[i] = emit_blend(w->c, sum, w->sum[i], step->width);
         }
         if (is_kept(w, i, stage)) {
@@ -349,7 +363,8 @@ static void emit_step(Walk *w, const EmitStep *step, uint32_t stage)
         if (column_stage(w, column) != stage)
             continue;
         LLVMValueRef old = emit_read(w->c, &w->column_pieces[i], step);
-        emit_write(w->c, &w->column_pieces[i], step, accumulate(w, step, old, column->a.i, column->b.i));
+        emit_write(w->c, &w->column_pieces[i], step,
+                   accumulate(w, step, old, column->a.i, column->b.i));
     }
     for (uint32_t i = 0; i < f->stores.n; i++) {
         const EmitStore *store = &f->stores.at[i];
@@ -472,10 +487,12 @@ static void begin_rows(Walk *w)
     for (uint32_t i = 0; i < f->columns.n; i++) {
         LLVMTypeRef byte = LLVMInt8TypeInContext(c->context);
         LLVMValueRef at = emit_i64(c, (int64_t)f->columns.at[i].offset);
-        w->column_pieces[i] = (EmitPieces){
-            .row = LLVMBuildGEP2(c->b, byte, w->partials, &at, 1, ""), .walk = WALK_OWN,
-            .dtype = memory_dtype((EmitElem)rec_of(w, f->columns.at[i].a.i)->elem), .width = w->cols,
-            .cols = w->cols};
+        w->column_pieces[i] =
+            (EmitPieces){.row = LLVMBuildGEP2(c->b, byte, w->partials, &at, 1, ""),
+                         .walk = WALK_OWN,
+                         .dtype = memory_dtype((EmitElem)rec_of(w, f->columns.at[i].a.i)->elem),
+                         .width = w->cols,
+                         .cols = w->cols};
     }
     if (f->columns.n)
         LLVMBuildMemSet(c->b, w->partials, LLVMConstNull(LLVMInt8TypeInContext(c->context)),
@@ -490,8 +507,8 @@ static void emit_row(Walk *w)
     const EmitFormula *f = w->f;
     for (uint32_t i = 0; i < f->stores.n; i++) {
         const EmitAccess *at = &f->stores.at[i].at;
-        w->store_pieces[i] = emit_pieces(w->c, &f->region->tensors.at[at->tensor], w->base[at->tensor], at,
-                                         w->r, f->region->rows, w->cols);
+        w->store_pieces[i] = emit_pieces(w->c, &f->region->tensors.at[at->tensor],
+                                         w->base[at->tensor], at, w->r, f->region->rows, w->cols);
     }
     for (uint32_t stage = 0; stage < f->n_stages; stage++)
         emit_stage(w, stage);
@@ -528,6 +545,7 @@ EmitFunctions emit_cpu_kernel(EmitCode *c, const EmitFormula *f, Arena *arena, u
     w.uniform = ARENA_ARRAY(arena, LLVMValueRef, n);
     w.sum = ARENA_ARRAY(arena, LLVMValueRef, n);
     w.kept = ARENA_ARRAY(arena, LLVMValueRef, n);
+    w.prepared = ARENA_ARRAY(arena, uint32_t, n);
     w.pieces = ARENA_ARRAY(arena, EmitPieces, n);
     w.store_pieces = ARENA_ARRAY(arena, EmitPieces, f->stores.n);
     w.column_pieces = ARENA_ARRAY(arena, EmitPieces, f->columns.n);

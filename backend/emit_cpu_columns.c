@@ -41,7 +41,8 @@ static LLVMBasicBlockRef block(const Columns *k, const char *name)
     return LLVMAppendBasicBlockInContext(k->c->context, k->fn, name);
 }
 
-static LLVMValueRef read_partial(const Columns *k, LLVMValueRef chunk, LLVMValueRef j, uint32_t lanes)
+static LLVMValueRef read_partial(const Columns *k, LLVMValueRef chunk, LLVMValueRef j,
+                                 uint32_t lanes)
 {
     EmitCode *c = k->c;
     LLVMValueRef at = LLVMBuildMul(c->b, chunk, emit_i64(c, (int64_t)k->f->partial_bytes), "");
@@ -58,8 +59,8 @@ static LLVMValueRef sum_chunks(const Columns *k, LLVMValueRef j, uint32_t lanes)
 {
     EmitCode *c = k->c;
     LLVMValueRef first = read_partial(k, emit_i64(c, 0), j, lanes), one = emit_i64(c, 1);
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(c->b), head = block(k, "chunks"), body = block(k, "chunk"),
-                      end = block(k, "summed");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(c->b), head = block(k, "chunks"),
+                      body = block(k, "chunk"), end = block(k, "summed");
     LLVMBuildBr(c->b, head);
     LLVMPositionBuilderAtEnd(c->b, head);
     LLVMValueRef chunk = LLVMBuildPhi(c->b, LLVMTypeOf(one), "chunk");
@@ -88,12 +89,12 @@ static void write_result(const Columns *k, LLVMValueRef j, LLVMValueRef sum, uin
     LLVMSetAlignment(store, dtype_bytes(k->result));
 }
 
-/* As many steps of `lanes` columns as fit between `j` and the end; returns the column behind them. */
+/* As many steps of `lanes` columns as fit before the end; returns the column behind them. */
 static LLVMValueRef sum_steps(const Columns *k, LLVMValueRef from, uint32_t lanes)
 {
     EmitCode *c = k->c;
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(c->b), head = block(k, "columns"), body = block(k, "step"),
-                      end = block(k, "behind");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(c->b), head = block(k, "columns"),
+                      body = block(k, "step"), end = block(k, "behind");
     LLVMBuildBr(c->b, head);
     LLVMPositionBuilderAtEnd(c->b, head);
     LLVMValueRef j = LLVMBuildPhi(c->b, LLVMTypeOf(from), "j");

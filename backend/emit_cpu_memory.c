@@ -28,8 +28,12 @@ static LLVMValueRef element_at(EmitCode *c, DType dtype, LLVMValueRef base, LLVM
 EmitPieces emit_pieces(EmitCode *c, const EmitTensor *t, LLVMValueRef base, const EmitAccess *at,
                        LLVMValueRef r, int64_t rows, int64_t cols)
 {
-    EmitPieces p = {.dtype = t->dtype, .walk = (EmitWalk)at->walk, .width = at->width, .cols = cols,
-                    .tensor = t, .base = base};
+    EmitPieces p = {.dtype = t->dtype,
+                    .walk = (EmitWalk)at->walk,
+                    .width = at->width,
+                    .cols = cols,
+                    .tensor = t,
+                    .base = base};
     LLVMValueRef row = at->row_mod == 1 ? emit_i64(c, 0) : quotient(c, r, at->row_div);
     if (at->row_mod > 1 && at->row_mod < (rows + at->row_div - 1) / at->row_div)
         row = rest(c, row, at->row_mod);
@@ -55,7 +59,8 @@ static LLVMValueRef load(EmitCode *c, DType dtype, LLVMValueRef pointer, uint32_
     return emit_from_storage(c, stored, dtype, lanes);
 }
 
-static void store(EmitCode *c, DType dtype, LLVMValueRef pointer, LLVMValueRef value, uint32_t lanes)
+static void store(EmitCode *c, DType dtype, LLVMValueRef pointer, LLVMValueRef value,
+                  uint32_t lanes)
 {
     LLVMValueRef kept = emit_to_storage(c, value, dtype, lanes);
     LLVMSetAlignment(LLVMBuildStore(c->b, kept, pointer), dtype_bytes(dtype));
@@ -127,14 +132,17 @@ static LLVMValueRef walk_start(EmitCode *c, const EmitPieces *p, const EmitStep 
         return rest(c, step->j, p->width);
     LLVMValueRef half = emit_i64(c, p->cols / 2);
     LLVMValueRef first = LLVMBuildICmp(c->b, LLVMIntULT, step->j, half, "");
-    return LLVMBuildSelect(c->b, first, add(c, step->j, half), LLVMBuildSub(c->b, step->j, half, ""), "");
+    return LLVMBuildSelect(c->b, first, add(c, step->j, half),
+                           LLVMBuildSub(c->b, step->j, half, ""), "");
 }
 
 static LLVMValueRef walk_lane(EmitCode *c, const EmitPieces *p, LLVMValueRef j)
 {
     if (p->walk == WALK_PARTNER)
         return rest(c, add(c, j, emit_i64(c, p->cols / 2)), p->cols);
-    return p->walk == WALK_WRAP ? rest(c, j, p->width) : p->walk == WALK_PAIR ? quotient(c, j, 2) : j;
+    return p->walk == WALK_WRAP   ? rest(c, j, p->width)
+           : p->walk == WALK_PAIR ? quotient(c, j, 2)
+                                  : j;
 }
 
 static LLVMValueRef read_one_by_one(EmitCode *c, const EmitPieces *p, const EmitStep *step)
@@ -143,7 +151,8 @@ static LLVMValueRef read_one_by_one(EmitCode *c, const EmitPieces *p, const Emit
     for (uint32_t i = 0; i < step->width; i++) {
         LLVMValueRef lane = walk_lane(c, p, add(c, step->j, emit_i64(c, i)));
         LLVMValueRef one = load(c, p->dtype, pointer_to(c, p, lane), 1);
-        all = all ? LLVMBuildInsertElement(c->b, all, one, emit_i64(c, i), "") : emit_widen(c, one, 1);
+        all = all ? LLVMBuildInsertElement(c->b, all, one, emit_i64(c, i), "")
+                  : emit_widen(c, one, 1);
     }
     return all;
 }

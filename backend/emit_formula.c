@@ -79,8 +79,8 @@ EmitNode emit_integer(EmitFormula *f, EmitElem elem, int64_t value)
 
 EmitNode emit_load(EmitFormula *f, EmitAccess access)
 {
-    static const EmitElem elems[DTYPE_COUNT] = {[DTYPE_F64] = ELEM_F64, [DTYPE_I64] = ELEM_I64,
-                                                [DTYPE_I32] = ELEM_I32};
+    static const EmitElem elems[DTYPE_COUNT] = {
+        [DTYPE_F64] = ELEM_F64, [DTYPE_I64] = ELEM_I64, [DTYPE_I32] = ELEM_I32};
     EmitNodeRec rec;
     memset(&rec, 0, sizeof rec);
     rec.kind = NODE_load;
@@ -113,7 +113,7 @@ static uint32_t tensor_of(const EmitRule *r, IrValue v)
     return emit_tensor_find(r->f->region, v, 0, 1);
 }
 
-/* A tensor of `numel` elements against the space: all of it, its trailing dims, part of a row, or one element. */
+/* A tensor against the space: all of it, its trailing dims, a part of each row, or one element. */
 static EmitAccess access_of(const EmitFormula *f, uint32_t tensor)
 {
     int64_t numel = f->region->tensors.at[tensor].numel, cols = f->region->cols;
@@ -190,8 +190,8 @@ EmitNode emit_in_partner(EmitRule *r, uint32_t in, bool interleaved)
         rec.access.walk = WALK_PARTNER;
         return emit_load(r->f, rec.access);
     }
-    return emit_node(r->f, interleaved ? NODE_swap_pair : NODE_swap_half, r->elem, own, (EmitNode){0},
-                     (EmitNode){0});
+    return emit_node(r->f, interleaved ? NODE_swap_pair : NODE_swap_half, r->elem, own,
+                     (EmitNode){0}, (EmitNode){0});
 }
 
 EmitNode emit_round(EmitRule *r, EmitNode value, DType dtype)

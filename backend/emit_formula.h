@@ -1,5 +1,5 @@
-/* emit_formula: what a fused region computes per element: a dag of nodes over rows x cols. The ops' rules
- * (emit_ops.c) write it; a target's walker (emit_cpu.c) reads it. */
+/* emit_formula: what a fused region computes per element: a dag of nodes over rows x cols. The ops'
+ * rules (emit_ops.c) write it; a target's walker (emit_cpu.c) reads it. */
 #ifndef BACKEND_EMIT_FORMULA_H
 #define BACKEND_EMIT_FORMULA_H
 
@@ -26,7 +26,9 @@ const EmitKindInfo *emit_kind_info(EmitKind kind);
 
 typedef enum EmitElem { ELEM_F32, ELEM_F64, ELEM_I32, ELEM_I64, ELEM_BIT } EmitElem;
 
-typedef struct EmitNode { uint32_t i; } EmitNode; /* 0 is none */
+typedef struct EmitNode {
+    uint32_t i;
+} EmitNode; /* 0 is none */
 
 /* How the lanes of a row read a tensor's row. */
 typedef enum EmitWalk {
@@ -37,7 +39,7 @@ typedef enum EmitWalk {
     WALK_PAIR,    /* element j / 2 */
 } EmitWalk;
 
-/* Where a node's elements are: row (r / row_div) % row_mod of a tensor seen as rows of `width` elements. */
+/* Row (r / row_div) % row_mod of a tensor seen as rows of `width` elements. */
 typedef struct EmitAccess {
     uint32_t tensor; /* index into the region's tensors */
     uint32_t walk;   /* EmitWalk */
@@ -82,7 +84,8 @@ typedef struct EmitFormula {
 EmitFormula *emit_formula(const EmitRegion *region, Arena *arena);
 
 /* Equal nodes are one node. `b` and `c` are none where the kind has fewer arguments. */
-EmitNode emit_node(EmitFormula *f, EmitKind kind, EmitElem elem, EmitNode a, EmitNode b, EmitNode c);
+EmitNode emit_node(EmitFormula *f, EmitKind kind, EmitElem elem, EmitNode a, EmitNode b,
+                   EmitNode c);
 EmitNode emit_number(EmitFormula *f, EmitElem elem, double value);
 EmitNode emit_integer(EmitFormula *f, EmitElem elem, int64_t value);
 EmitNode emit_leaf(EmitFormula *f, EmitKind kind, EmitElem elem, int64_t index);
@@ -105,7 +108,7 @@ typedef struct EmitRule {
 } EmitRule;
 
 bool emit_has(const EmitRule *r, uint32_t in);
-EmitNode emit_in(EmitRule *r, uint32_t in);     /* the operand's element: full, broadcast, or scalar */
+EmitNode emit_in(EmitRule *r, uint32_t in); /* the operand's element: full, broadcast, or scalar */
 EmitNode emit_in_part(EmitRule *r, uint32_t in, int64_t part, int64_t parts); /* of the last dim */
 EmitNode emit_in_row(EmitRule *r, uint32_t in); /* an operand with one element per row */
 /* A rotary table's angle for this element, and x's other half of the pair. */
@@ -115,6 +118,7 @@ EmitNode emit_round(EmitRule *r, EmitNode value, DType dtype);
 /* Rounds to the result's dtype, stores it where it has memory, and returns what was rounded. */
 EmitNode emit_out(EmitRule *r, uint32_t out, EmitNode value);
 EmitNode emit_out_row(EmitRule *r, uint32_t out, EmitNode value);
-void emit_out_column(EmitRule *r, uint32_t out, EmitNode a, EmitNode b); /* sum over rows of a, or of a * b */
+/* The result is the sum over rows of a, or of a * b. */
+void emit_out_column(EmitRule *r, uint32_t out, EmitNode a, EmitNode b);
 
 #endif

@@ -21,9 +21,10 @@ LLVMTypeRef emit_type(EmitCode *c, EmitElem elem, uint32_t lanes)
 
 LLVMTypeRef emit_storage(EmitCode *c, DType dtype, uint32_t lanes)
 {
-    LLVMTypeRef scalar = dtype == DTYPE_F32   ? LLVMFloatTypeInContext(c->context)
-                         : dtype == DTYPE_F64 ? LLVMDoubleTypeInContext(c->context)
-                                              : LLVMIntTypeInContext(c->context, 8 * dtype_bytes(dtype));
+    LLVMTypeRef scalar = dtype == DTYPE_F32 ? LLVMFloatTypeInContext(c->context)
+                         : dtype == DTYPE_F64
+                             ? LLVMDoubleTypeInContext(c->context)
+                             : LLVMIntTypeInContext(c->context, 8 * dtype_bytes(dtype));
     return vector_of(scalar, lanes);
 }
 
@@ -65,8 +66,8 @@ LLVMValueRef emit_i64(EmitCode *c, int64_t value)
 
 /* -- calls and shuffles -- */
 
-LLVMValueRef emit_intrinsic(EmitCode *c, const char *name, LLVMTypeRef type, const LLVMValueRef *args,
-                            uint32_t n_args)
+LLVMValueRef emit_intrinsic(EmitCode *c, const char *name, LLVMTypeRef type,
+                            const LLVMValueRef *args, uint32_t n_args)
 {
     unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     LLVMValueRef function = LLVMGetIntrinsicDeclaration(c->module, id, &type, 1);
@@ -81,7 +82,8 @@ LLVMValueRef emit_fma(EmitCode *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef 
     return emit_intrinsic(c, "llvm.fma", LLVMTypeOf(a), (LLVMValueRef[]){a, b, d}, 3);
 }
 
-LLVMValueRef emit_shuffle(EmitCode *c, LLVMValueRef a, LLVMValueRef b, const uint32_t *from, uint32_t lanes)
+LLVMValueRef emit_shuffle(EmitCode *c, LLVMValueRef a, LLVMValueRef b, const uint32_t *from,
+                          uint32_t lanes)
 {
     LLVMValueRef mask[EMIT_LANES];
     for (uint32_t i = 0; i < lanes; i++)
@@ -93,7 +95,8 @@ LLVMValueRef emit_splat(EmitCode *c, LLVMValueRef scalar)
 {
     uint32_t zeros[EMIT_LANES] = {0};
     LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), EMIT_LANES);
-    LLVMValueRef first = LLVMBuildInsertElement(c->b, LLVMGetPoison(type), scalar, emit_i64(c, 0), "");
+    LLVMValueRef first =
+        LLVMBuildInsertElement(c->b, LLVMGetPoison(type), scalar, emit_i64(c, 0), "");
     return emit_shuffle(c, first, LLVMGetPoison(type), zeros, EMIT_LANES);
 }
 
@@ -141,7 +144,7 @@ LLVMValueRef emit_to_storage(EmitCode *c, LLVMValueRef value, DType dtype, uint3
     if (dtype != DTYPE_BF16)
         return value;
     LLVMTypeRef i32 = emit_type(c, ELEM_I32, lanes);
-    LLVMValueRef bits = LLVMBuildBitCast(c->b, value, i32, ""); /* rounded already: the low half is zero */
+    LLVMValueRef bits = LLVMBuildBitCast(c->b, value, i32, ""); /* the low half is zero */
     bits = LLVMBuildLShr(c->b, bits, emit_int(i32, 16), "");
     return LLVMBuildTrunc(c->b, bits, emit_storage(c, dtype, lanes), "");
 }
@@ -155,10 +158,10 @@ typedef struct Lower { /* one node */
     const LLVMValueRef *x;
 } Lower;
 
-#define BINARY(name, Build)                                \
-    static LLVMValueRef lower_##name(const Lower *l)       \
-    {                                                      \
-        return Build(l->c->b, l->x[0], l->x[1], "");       \
+#define BINARY(name, Build)                                                                        \
+    static LLVMValueRef lower_##name(const Lower *l)                                               \
+    {                                                                                              \
+        return Build(l->c->b, l->x[0], l->x[1], "");                                               \
     }
 BINARY(add, LLVMBuildFAdd)
 BINARY(sub, LLVMBuildFSub)
@@ -215,7 +218,8 @@ static LLVMValueRef lower_round_bf16(const Lower *l)
     LLVMBuilderRef b = l->c->b;
     LLVMTypeRef i32 = emit_type(l->c, ELEM_I32, l->lanes);
     LLVMValueRef bits = LLVMBuildBitCast(b, l->x[0], i32, "");
-    LLVMValueRef odd = LLVMBuildAnd(b, LLVMBuildLShr(b, bits, emit_int(i32, 16), ""), emit_int(i32, 1), "");
+    LLVMValueRef odd =
+        LLVMBuildAnd(b, LLVMBuildLShr(b, bits, emit_int(i32, 16), ""), emit_int(i32, 1), "");
     LLVMValueRef up = LLVMBuildAdd(b, LLVMBuildAdd(b, bits, emit_int(i32, 0x7fff), ""), odd, "");
     LLVMValueRef quiet = LLVMBuildOr(b, bits, emit_int(i32, 0x400000), "");
     LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, l->x[0], l->x[0], "");
@@ -255,7 +259,9 @@ static LLVMValueRef lower_high(const Lower *l)
 
 static LLVMValueRef lower_mix(const Lower *l)
 {
-    static const struct { uint32_t shift, times; } steps[] = {{16, 0x21f0aaad}, {15, 0x735a2d97}, {15, 1}};
+    static const struct {
+        uint32_t shift, times;
+    } steps[] = {{16, 0x21f0aaad}, {15, 0x735a2d97}, {15, 1}};
     LLVMBuilderRef b = l->c->b;
     LLVMValueRef x = l->x[0];
     for (uint32_t i = 0; i < 3; i++) {
@@ -265,7 +271,8 @@ static LLVMValueRef lower_mix(const Lower *l)
     return x;
 }
 
-LLVMValueRef emit_lower(EmitCode *c, EmitKind kind, EmitElem elem, uint32_t lanes, const LLVMValueRef *args)
+LLVMValueRef emit_lower(EmitCode *c, EmitKind kind, EmitElem elem, uint32_t lanes,
+                        const LLVMValueRef *args)
 {
 #define LOWER_LEAF(name) NULL
 #define LOWER_REDUCE(name) NULL

@@ -3,15 +3,15 @@
 
 #include "runtime/kernels/random.h"
 
-#define N1(name)                                                                        \
-    static EmitNode f_##name(EmitRule *r, EmitNode a)                                    \
-    {                                                                                    \
-        return emit_node(r->f, NODE_##name, r->elem, a, (EmitNode){0}, (EmitNode){0});   \
+#define N1(name)                                                                                   \
+    static EmitNode f_##name(EmitRule *r, EmitNode a)                                              \
+    {                                                                                              \
+        return emit_node(r->f, NODE_##name, r->elem, a, (EmitNode){0}, (EmitNode){0});             \
     }
-#define N2(name)                                                                        \
-    static EmitNode f_##name(EmitRule *r, EmitNode a, EmitNode b)                        \
-    {                                                                                    \
-        return emit_node(r->f, NODE_##name, r->elem, a, b, (EmitNode){0});               \
+#define N2(name)                                                                                   \
+    static EmitNode f_##name(EmitRule *r, EmitNode a, EmitNode b)                                  \
+    {                                                                                              \
+        return emit_node(r->f, NODE_##name, r->elem, a, b, (EmitNode){0});                         \
     }
 N1(sqrt)
 N1(exp)
@@ -96,7 +96,8 @@ static void rule_cast(EmitRule *r)
 
 static void rule_slice(EmitRule *r)
 {
-    emit_out(r, 0, emit_in_part(r, 0, ir_attr_i64(r->g, r->op, "index"), ir_attr_i64(r->g, r->op, "parts")));
+    int64_t part = ir_attr_i64(r->g, r->op, "index"), parts = ir_attr_i64(r->g, r->op, "parts");
+    emit_out(r, 0, emit_in_part(r, 0, part, parts));
 }
 
 /* -- activations: fn and its derivative -- */
@@ -161,7 +162,8 @@ static EmitNode quick_gelu_grad(EmitRule *r, EmitNode x)
     return swish_grad(r, x, 1.702);
 }
 
-/* (1 + tanh u) / 2 = sigmoid(2u), with u = sqrt(2/pi) (x + 0.044715 x^3): exact in the tail, and one exp. */
+/* (1 + tanh u) / 2 = sigmoid(2u), with u = sqrt(2/pi) (x + 0.044715 x^3): exact in the tail, and
+ * one exp. */
 static const double gelu_2k = 1.5957691216057307117597842397375, gelu_cubic = 0.044715;
 
 static EmitNode gelu_2u(EmitRule *r, EmitNode x)
@@ -209,9 +211,12 @@ static EmitNode activation(EmitRule *r, EmitNode x, bool derivative)
         const char *name;
         EmitNode (*value)(EmitRule *r, EmitNode x), (*grad)(EmitRule *r, EmitNode x);
     } functions[] = {
-        {"gelu_tanh", gelu_tanh, gelu_tanh_grad}, {"gelu_erf", gelu_erf, gelu_erf_grad},
-        {"quick_gelu", quick_gelu, quick_gelu_grad}, {"silu", silu, silu_grad},
-        {"sigmoid", sigmoid, sigmoid_grad},       {"tanh", f_tanh, tanh_grad},
+        {"gelu_tanh", gelu_tanh, gelu_tanh_grad},
+        {"gelu_erf", gelu_erf, gelu_erf_grad},
+        {"quick_gelu", quick_gelu, quick_gelu_grad},
+        {"silu", silu, silu_grad},
+        {"sigmoid", sigmoid, sigmoid_grad},
+        {"tanh", f_tanh, tanh_grad},
         {"relu", relu, relu_grad},
     };
     uint32_t i = 0;
@@ -257,7 +262,9 @@ static void rule_softcap_grad(EmitRule *r)
 
 /* -- random: runtime/kernels/random.h, node by node -- */
 
-typedef struct Stream { EmitNode a, b; } Stream;
+typedef struct Stream {
+    EmitNode a, b;
+} Stream;
 
 static EmitNode word(EmitRule *r, EmitKind kind, EmitNode a, EmitNode b)
 {
@@ -284,14 +291,15 @@ static EmitNode wide(EmitRule *r, EmitKind kind, EmitNode a, EmitNode b)
     return emit_node(r->f, kind, ELEM_I64, a, b, (EmitNode){0});
 }
 
-/* Rows of one sample follow each other; an element's index within its sample has at most 32 bits. */
+/* Rows of a sample follow each other; an element's index in its sample has at most 32 bits. */
 static EmitNode keep_bit(EmitRule *r, double p)
 {
     enum { STEP, SEED, SAMPLE0 };
     EmitFormula *f = r->f;
     const IrTypeInfo *x = ir_type_info(r->g->m, ir_value_type(r->g, ir_in(r->g, r->op, 0)));
     int64_t batch = x->rank ? ir_dim_size(&x->dim[0]) : 1, rows = f->region->rows / batch;
-    EmitNode row = emit_leaf(f, NODE_row, ELEM_I64, 0), per_sample = emit_integer(f, ELEM_I64, rows);
+    EmitNode row = emit_leaf(f, NODE_row, ELEM_I64, 0),
+             per_sample = emit_integer(f, ELEM_I64, rows);
     EmitNode micro_batch = emit_leaf(f, NODE_param, ELEM_I64, 0);
     EmitNode first = wide(r, NODE_iadd, emit_leaf(f, NODE_random, ELEM_I64, SAMPLE0),
                           wide(r, NODE_imul, micro_batch, emit_integer(f, ELEM_I64, batch)));
@@ -305,8 +313,8 @@ static EmitNode keep_bit(EmitRule *r, double p)
     EmitNode element = word(r, NODE_iadd, word(r, NODE_low, start, (EmitNode){0}),
                             emit_leaf(f, NODE_lane, ELEM_I32, 0));
     EmitNode draw = mix(r, word(r, NODE_iadd, mix(r, word(r, NODE_ixor, element, s.a)), s.b));
-    return emit_node(f, NODE_less, ELEM_BIT, draw, emit_integer(f, ELEM_I32, rt_random_threshold(p)),
-                     (EmitNode){0});
+    return emit_node(f, NODE_less, ELEM_BIT, draw,
+                     emit_integer(f, ELEM_I32, rt_random_threshold(p)), (EmitNode){0});
 }
 
 static void rule_dropout(EmitRule *r)
@@ -395,9 +403,11 @@ static void rule_sum_rows(EmitRule *r)
 /* y_j = x_j cos - x_p sin in the first half of each pair, x_j cos + x_p sin in the second. */
 static void rule_rope(EmitRule *r)
 {
-    bool interleaved = attr_is(r, "pairing", "interleaved"), inverse = ir_attr_bool(r->g, r->op, "inverse");
+    bool interleaved = attr_is(r, "pairing", "interleaved"),
+         inverse = ir_attr_bool(r->g, r->op, "inverse");
     EmitNode along = f_mul(r, emit_in(r, 0), emit_in_angle(r, 1, interleaved));
-    EmitNode across = f_mul(r, emit_in_partner(r, 0, interleaved), emit_in_angle(r, 2, interleaved));
+    EmitNode across =
+        f_mul(r, emit_in_partner(r, 0, interleaved), emit_in_angle(r, 2, interleaved));
     EmitNode minus = f_sub(r, along, across), plus = f_add(r, along, across);
     EmitNode lane = emit_leaf(r->f, NODE_lane, ELEM_I32, 0);
     EmitNode half = emit_integer(r->f, ELEM_I32, r->f->region->cols / 2);

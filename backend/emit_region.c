@@ -17,8 +17,8 @@ bool emit_tensor(const IrGraph *g, IrValue v, EmitTensor *out_tensor)
     const IrValueRec *rec = ir_value(g, v);
     int64_t numel = ir_type_numel(g->m, rec->type);
     DType dtype = ir_type_info(g->m, rec->type)->dtype;
-    EmitTensor t = {.value = v, .dtype = dtype, .numel = numel, .run = numel, .pitch = numel,
-                    .parts = 1};
+    EmitTensor t = {
+        .value = v, .dtype = dtype, .numel = numel, .run = numel, .pitch = numel, .parts = 1};
     if (rec->def == IR_DEF_STATE) {
         t.offset = (uint64_t)ir_state_rec(g->m, rec->state)->offset;
     } else if (rec->place.base.i) {
@@ -147,7 +147,7 @@ static Status scan_op(EmitScan *scan, EmitRegion *r, IrOp op)
         bool random = info->traits & IR_RANDOM && !strcmp(info->attr[i].name, "key");
         if (random)
             vec_push(scan->arena, &r->random_keys, attr.i);
-        uint64_t word = 0; /* a random op's key is the instruction's parameter: equal code for all */
+        uint64_t word = 0; /* a random op's key is a parameter: equal code for all */
         if (!random)
             memcpy(&word, &attr, info->attr[i].type == IR_ATTR_BOOL ? sizeof attr.b : sizeof attr);
         key_word(scan, r, word);
@@ -188,7 +188,7 @@ static IrValue widest_value(const EmitRegion *r)
     return widest;
 }
 
-/* Whether every tensor of a pointwise region can be walked in rows of `cols`, whole lanes at a time. */
+/* Whether every tensor of a pointwise region is in one piece per row of `cols` elements. */
 static bool rows_fit(const EmitRegion *r, int64_t numel, int64_t per_sample, int64_t cols)
 {
     if (numel % cols || (r->random_keys.n && per_sample % cols))
@@ -201,7 +201,7 @@ static bool rows_fit(const EmitRegion *r, int64_t numel, int64_t per_sample, int
     return true;
 }
 
-/* Pointwise: any cut gives the same bits, so rows are as long as they can be up to about a thousand elements. */
+/* Pointwise: any cut gives the same bits; rows grow until they are about a thousand elements. */
 static void choose_rows(EmitRegion *r)
 {
     enum { LONG_ENOUGH = 1024 };

@@ -1,5 +1,5 @@
-/* emit_region: a fused region as the emitter sees it: its ops, the tensors that it reads and writes, its iteration
- * space, and the key by which regions that compute the same share one kernel. */
+/* emit_region: a fused region as the emitter sees it: its ops, the tensors that it reads and
+ * writes, its rows, and the key by which regions that compute the same share one kernel. */
 #ifndef BACKEND_EMIT_REGION_H
 #define BACKEND_EMIT_REGION_H
 
@@ -24,7 +24,7 @@ typedef struct EmitRegion {
     VEC(int64_t) random_keys; /* one per random op */
     int64_t rows, cols;       /* the iteration space */
     VEC(uint64_t) key;
-    const uint32_t *number;   /* by value: its number in the region, counted from 1 */
+    const uint32_t *number; /* by value: its number in the region, counted from 1 */
     uint32_t n_values;
 } EmitRegion;
 
@@ -44,7 +44,7 @@ typedef struct EmitOp {
 /* The rule of a fused op, or NULL for an op of another class. */
 const EmitOp *emit_op(IrOpKind kind);
 
-/* Where a value's elements are: its own place, its state's, or its view of another value's. False: no memory. */
+/* Where a value's elements are: its own place, its state's, or a view. False: no memory. */
 bool emit_tensor(const IrGraph *g, IrValue v, EmitTensor *out_tensor);
 
 /* The region's tensor of a value, or UINT32_MAX. */
@@ -60,7 +60,7 @@ typedef struct EmitScan {
 } EmitScan;
 
 void emit_scan_init(EmitScan *scan, Session *s, const IrGraph *g, Arena *arena);
-/* The region of `n_ops` contiguous ops; its `number` table is the scan's and lasts until the next call. */
+/* The region of `n_ops` contiguous ops. Its `number` table lasts until the scan's next call. */
 Status emit_scan_region(EmitScan *scan, const IrOp *ops, uint32_t n_ops, EmitRegion *out_region);
 
 #endif

@@ -25,10 +25,10 @@ static const char triple[] = "x86_64-unknown-linux-gnu";
 
 /* Every one has AVX2 and FMA; an unknown name would make LLVM fall back to the oldest processor. */
 static const char *const cpus[] = {
-    "host",       "x86-64-v3",      "x86-64-v4",      "haswell",        "skylake",
-    "alderlake",  "skylake-avx512", "cascadelake",    "icelake-server", "sapphirerapids",
-    "emeraldrapids", "graniterapids", "znver1",       "znver2",         "znver3",
-    "znver4",
+    "host",           "x86-64-v3",      "x86-64-v4",      "haswell",
+    "skylake",        "alderlake",      "skylake-avx512", "cascadelake",
+    "icelake-server", "sapphirerapids", "emeraldrapids",  "graniterapids",
+    "znver1",         "znver2",         "znver3",         "znver4",
 };
 
 static Status find_cpu(Session *s, const char *cpu)
@@ -61,14 +61,16 @@ static Status new_machine(EmitUnit *u, const char *cpu)
         LLVMDisposeMessage(message);
         return STATUS_ENV;
     }
-    char *name = host ? LLVMGetHostCPUName() : NULL, *features = host ? LLVMGetHostCPUFeatures() : NULL;
+    char *name = host ? LLVMGetHostCPUName() : NULL,
+         *features = host ? LLVMGetHostCPUFeatures() : NULL;
     Status status = STATUS_OK;
     if (host && !(strstr(features, "+avx2") && strstr(features, "+fma"))) {
         diag(u->s, no_span, backend_host_old, name);
         status = STATUS_ENV;
     } else {
-        u->machine = LLVMCreateTargetMachine(target, triple, host ? name : cpu, host ? features : "",
-                                             LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault);
+        u->machine =
+            LLVMCreateTargetMachine(target, triple, host ? name : cpu, host ? features : "",
+                                    LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault);
     }
     LLVMDisposeMessage(name);
     LLVMDisposeMessage(features);
@@ -124,7 +126,7 @@ void emit_unit_free(EmitUnit *u)
 
 /* -- constants -- */
 
-/* Bytes are private and known at once, or (the plan, many megabytes) given later by define_bytes. */
+/* Constant bytes; their content (of the plan: megabytes) may come after optimising. */
 static LLVMValueRef declare_bytes(EmitUnit *u, const char *name, uint64_t n, uint32_t align)
 {
     LLVMTypeRef type = LLVMArrayType2(LLVMInt8TypeInContext(u->code.context), n);
@@ -172,7 +174,8 @@ static const char *kernel_name(const EmitRegion *region, Arena *arena)
         if (n == MOST)
             return arena_printf(arena, "%s+...", name);
         seen[n++] = kind;
-        name = arena_printf(arena, "%s%s%s", name, *name ? "+" : "", ir_op_info((IrOpKind)kind)->name);
+        name =
+            arena_printf(arena, "%s%s%s", name, *name ? "+" : "", ir_op_info((IrOpKind)kind)->name);
     }
     return name;
 }
@@ -206,18 +209,24 @@ static void define_program(EmitUnit *u, LLVMValueRef plan, uint64_t plan_bytes)
 {
     LLVMValueRef kernels = null_pointer(u);
     if (u->kernels.n) {
-        LLVMValueRef array = LLVMConstArray2(LLVMTypeOf(u->kernels.at[0]), u->kernels.at, u->kernels.n);
+        LLVMValueRef array =
+            LLVMConstArray2(LLVMTypeOf(u->kernels.at[0]), u->kernels.at, u->kernels.n);
         kernels = LLVMAddGlobal(u->code.module, LLVMTypeOf(array), "step_kernels");
         LLVMSetInitializer(kernels, array);
         LLVMSetGlobalConstant(kernels, true);
         LLVMSetLinkage(kernels, LLVMInternalLinkage);
     }
     LLVMValueRef fields[] = {
-        plan, emit_i64(&u->code, (int64_t)plan_bytes),
-        kernels, null_pointer(u), emit_i64(&u->code, u->kernels.n),
-        null_pointer(u), emit_i64(&u->code, 0), /* no device image */
+        plan,
+        emit_i64(&u->code, (int64_t)plan_bytes),
+        kernels,
+        null_pointer(u),
+        emit_i64(&u->code, u->kernels.n),
+        null_pointer(u),
+        emit_i64(&u->code, 0), /* no device image */
     };
-    _Static_assert(sizeof fields / sizeof *fields * 8 == sizeof(StepProgram), "plan.h: StepProgram");
+    _Static_assert(sizeof fields / sizeof *fields * 8 == sizeof(StepProgram),
+                   "plan.h: StepProgram");
     LLVMValueRef program = constant_struct(u, fields, sizeof fields / sizeof *fields);
     LLVMValueRef global = LLVMAddGlobal(u->code.module, LLVMTypeOf(program), "step_program");
     LLVMSetInitializer(global, program);
@@ -247,13 +256,15 @@ static Status verify(EmitUnit *u)
     return broken ? STATUS_BUG : STATUS_OK;
 }
 
-/* The code is explicit vectors already: LLVM's own vectorisers would only look for what is not there. */
+/* The code is explicit vectors in simple loops: vectorisers and unrollers would find nothing to
+ * gain, and the whole of O2 takes six times as long for the same speed. */
+static const char passes[] = "function(early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),"
+                             "gvn,instcombine,simplifycfg)";
+
 static Status optimise(EmitUnit *u)
 {
     LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-    LLVMPassBuilderOptionsSetLoopVectorization(options, false);
-    LLVMPassBuilderOptionsSetSLPVectorization(options, false);
-    LLVMErrorRef error = LLVMRunPasses(u->code.module, "default<O2>", u->machine, options);
+    LLVMErrorRef error = LLVMRunPasses(u->code.module, passes, u->machine, options);
     LLVMDisposePassBuilderOptions(options);
     if (!error)
         return STATUS_OK;

@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* The pthread flavour by its own path: the serial one is not thread-safe, and what plain -lopenblas means differs. */
+/* The pthread flavour by its path: the serial one is not thread-safe, and -lopenblas may be it. */
 static const char openblas[] = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.a";
 
 Status link_folder_new(Session *s, const char **out_path)
@@ -91,12 +91,13 @@ static bool is_missing(Session *s, const char *path, const char *what)
 Status link_executable(Session *s, const char *folder, const char *object, const char *runtime_lib,
                        const char *out_path)
 {
-    if (is_missing(s, runtime_lib, "the runtime's library") || is_missing(s, openblas, "OpenBLAS (libopenblas-pthread-dev)"))
+    if (is_missing(s, runtime_lib, "the runtime's library") ||
+        is_missing(s, openblas, "OpenBLAS (libopenblas-pthread-dev)"))
         return STATUS_ENV;
     const char *log = arena_printf(s->arena, "%s/link.log", folder);
     const char *fresh = arena_printf(s->arena, "%s.%ld.tmp", out_path, (long)getpid());
-    const char *args[] = {"cc",         "-o",         fresh,     object, runtime_lib, openblas,
-                          "-lcjson",    "-lpthread",  "-lm",     NULL};
+    const char *args[] = {"cc",     "-o",      fresh,       object, runtime_lib,
+                          openblas, "-lcjson", "-lpthread", "-lm",  NULL};
     char *argv[sizeof args / sizeof *args] = {NULL};
     for (uint32_t i = 0; args[i]; i++)
         argv[i] = arena_strndup(s->arena, args[i], strlen(args[i]));

@@ -6,7 +6,7 @@ typedef struct Writer { /* one graph */
     PlanWriter *w;
     const IrGraph *g;
     EmitScan scan;
-    uint32_t *last;    /* by value that owns memory: 1 + the last instruction that touches it */
+    uint32_t *last; /* by value that owns memory: 1 + the last instruction that touches it */
     uint32_t n_instrs;
     bool eval;
 } Writer;
@@ -28,7 +28,8 @@ static Run run_at(const IrGraph *g, uint32_t at)
     const IrOp *ops = &g->order.at[at];
     Run run = {ops, 1};
     if (in_kernel(g, ops[0]))
-        while (at + run.n < g->order.n && ir_op(g, ops[run.n])->region.i == ir_op(g, ops[0])->region.i)
+        while (at + run.n < g->order.n &&
+               ir_op(g, ops[run.n])->region.i == ir_op(g, ops[0])->region.i)
             run.n++;
     return run;
 }
@@ -53,7 +54,7 @@ static const char *scope_name(const IrGraph *g, IrOp op)
     return scope.i ? ir_scope_rec(g->m, scope)->name : "";
 }
 
-/* The value that stands for the instruction: its last op's first result, or the state that it updates. */
+/* What stands for the instruction: its last op's first result, or the state that it updates. */
 static uint32_t instr_name(PlanWriter *w, const IrGraph *g, Run run)
 {
     IrOp op = run.ops[run.n - 1];
@@ -62,7 +63,8 @@ static uint32_t instr_name(PlanWriter *w, const IrGraph *g, Run run)
     if (rec->n_out)
         return plan_string_format(w, "%s%s%%%s", scope, space, ir_value(g, ir_out(g, op, 0))->name);
     const char *kind = ir_op_info((IrOpKind)rec->kind)->name;
-    return plan_string_format(w, "%s%s%s $%s", scope, space, kind, ir_value(g, ir_in(g, op, 0))->name);
+    return plan_string_format(w, "%s%s%s $%s", scope, space, kind,
+                              ir_value(g, ir_in(g, op, 0))->name);
 }
 
 static PlanPhase phase_of(const Writer *x, IrOp op)
@@ -70,7 +72,8 @@ static PlanPhase phase_of(const Writer *x, IrOp op)
     static const struct {
         const char *graph;
         PlanPhase phase;
-    } phases[] = {{"begin", PLAN_BEGIN}, {"fwd", PLAN_FWD}, {"bwd", PLAN_BWD}, {"update", PLAN_UPDATE}};
+    } phases[] = {
+        {"begin", PLAN_BEGIN}, {"fwd", PLAN_FWD}, {"bwd", PLAN_BWD}, {"update", PLAN_UPDATE}};
     Sym graph = ir_op(x->g, op)->graph;
     for (uint32_t i = 0; !x->eval && graph && i < sizeof phases / sizeof *phases; i++)
         if (!strcmp(graph, phases[i].graph))
@@ -85,8 +88,12 @@ static PlanInstr start_instr(const Writer *x, Run run)
     PlanWriter *w = x->w;
     const IrOpRec *rec = ir_op(x->g, run.ops[0]);
     const uint64_t *flops = x->eval ? w->options->eval_flops : w->options->flops;
-    PlanInstr instr = {.first_tensor = w->tensors.n, .first_param = w->params.n, .first_death = w->deaths.n,
-                       .workspace = PLAN_ABSENT, .instance = rec->instance, .replay = rec->re != NULL};
+    PlanInstr instr = {.first_tensor = w->tensors.n,
+                       .first_param = w->params.n,
+                       .first_death = w->deaths.n,
+                       .workspace = PLAN_ABSENT,
+                       .instance = rec->instance,
+                       .replay = rec->re != NULL};
     instr.name = instr_name(w, x->g, run);
     instr.phase = phase_of(x, run.ops[0]);
     for (uint32_t i = 0; i < run.n; i++) {
@@ -147,7 +154,8 @@ static Status write_call(Writer *x, IrOp op, PlanInstr *instr)
     PlanWriter *w = x->w;
     const IrOpRec *rec = ir_op(x->g, op);
     uint32_t room = rec->n_in + rec->n_out + PLAN_T_attention_grad_TENSORS;
-    PlanCall call = {.w = w, .g = x->g, .op = op, .tensor = ARENA_ARRAY(w->arena, PlanTensor, room)};
+    PlanCall call = {
+        .w = w, .g = x->g, .op = op, .tensor = ARENA_ARRAY(w->arena, PlanTensor, room)};
     for (uint32_t i = 0; i < room; i++)
         call.tensor[i] = (PlanTensor){PLAN_ABSENT, 1, 1, 1, DTYPE_F32, 0};
     if (!plan_lower(&call)) {

@@ -18,7 +18,8 @@ uint32_t plan_kernel_of(PlanKernels *kernels, const EmitRegion *region)
     }
     uint64_t *key = ARENA_ARRAY(kernels->arena, uint64_t, region->key.n);
     memcpy(key, region->key.at, bytes);
-    PlanKernelRec rec = {region->g, region->ops, region->n_ops, key, region->key.n, (uint32_t)first};
+    PlanKernelRec rec = {region->g, region->ops,   region->n_ops,
+                         key,       region->key.n, (uint32_t)first};
     vec_push(kernels->arena, &kernels->kernels, rec);
     map_put(&kernels->by_hash, hash, kernels->kernels.n - 1);
     return kernels->kernels.n - 1;

@@ -1,4 +1,4 @@
-/* How each op of class KERNEL becomes a call of the runtime kernel that its row of ir/ops.def names. */
+/* How each op of class KERNEL calls the runtime kernel that its row of ir/ops.def names. */
 #include "backend/plan_write.h"
 
 static int64_t numel(const PlanCall *c, IrValue v)
@@ -42,9 +42,11 @@ static void give(PlanCall *c, uint32_t param, int64_t value)
     c->param[param].i = value;
 }
 
-#define GIVE_I64(c, kernel, name) give(c, PLAN_##kernel##_##name, ir_attr_i64((c)->g, (c)->op, #name))
-#define GIVE_BOOL(c, kernel, name) give(c, PLAN_##kernel##_##name, ir_attr_bool((c)->g, (c)->op, #name))
-#define GIVE_F64(c, kernel, name) \
+#define GIVE_I64(c, kernel, name)                                                                  \
+    give(c, PLAN_##kernel##_##name, ir_attr_i64((c)->g, (c)->op, #name))
+#define GIVE_BOOL(c, kernel, name)                                                                 \
+    give(c, PLAN_##kernel##_##name, ir_attr_bool((c)->g, (c)->op, #name))
+#define GIVE_F64(c, kernel, name)                                                                  \
     ((c)->param[PLAN_##kernel##_##name].f = ir_attr_f64((c)->g, (c)->op, #name))
 
 static void set_product(PlanCall *c, IrValue result, IrValue a, IrValue b, bool ta, bool tb)
@@ -63,7 +65,7 @@ static void set_size(PlanCall *c, int64_t m, int64_t n, int64_t k)
     give(c, PLAN_gemm_k, k);
 }
 
-/* W is [o, i], or [i, o] with `in_out`: y = x W^T, dx = dy W, dW = dy^T x, or its transpose x^T dy. */
+/* W is [o, i], or [i, o] with `in_out`: y = x W^T, dx = dy W, dW = dy^T x or its transpose. */
 static void lower_gemm(PlanCall *c)
 {
     bool in_out = ir_attr_bool(c->g, c->op, "in_out");
@@ -184,7 +186,8 @@ static void lower_lm_loss_grad(PlanCall *c)
 static void lower_concat(PlanCall *c)
 {
     take_in_order(c);
-    int64_t n = ir_op(c->g, c->op)->n_in, last = ir_type_last(c->g->m, ir_value_type(c->g, out(c, 0)));
+    int64_t n = ir_op(c->g, c->op)->n_in,
+            last = ir_type_last(c->g->m, ir_value_type(c->g, out(c, 0)));
     c->n_tensors = 1 + (uint32_t)n;
     give(c, PLAN_concat_rows, numel(c, out(c, 0)) / last);
     give(c, PLAN_concat_width, last / n);
@@ -254,11 +257,11 @@ static const struct {
 } lowerings[IR_OP_COUNT] = {
 #include "ir/op_columns.h"
 #undef CPU
-#define CPU_FUSED(f) {NULL, PLAN_KERNEL_fused}
-#define CPU_KERNEL(f) {lower_##f, PLAN_KERNEL_##f}
-#define CPU_VIEW(f) {NULL, PLAN_KERNEL_fused}
+#define CPU_FUSED(f) NULL, PLAN_KERNEL_fused
+#define CPU_KERNEL(f) lower_##f, PLAN_KERNEL_##f
+#define CPU_VIEW(f) NULL, PLAN_KERNEL_fused
 #define CPU(class, f) CPU_##class(f)
-#define OP(name, doc, ins, outs, attrs, columns) [IR_OP_##name] = columns,
+#define OP(name, doc, ins, outs, attrs, columns) [IR_OP_##name] = {columns},
 #include "ir/ops.def"
 #undef OP
 };
@@ -266,7 +269,8 @@ static const struct {
 static const struct {
     uint32_t n_tensors, n_params;
 } sizes[] = {
-#define KERNEL(name, doc, tensors, params, workspace) {PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS},
+#define KERNEL(name, doc, tensors, params, workspace)                                              \
+    {PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS},
 #include "runtime/abi/kernels.def"
 #undef KERNEL
 };

@@ -57,8 +57,10 @@ static void write_states(PlanWriter *w)
     IrModule *m = w->m;
     for (uint32_t i = 1; i < m->states.n; i++) {
         const IrStateRec *rec = &m->states.at[i];
-        PlanState state = {.kind = (uint32_t)rec->kind, .trainable = rec->trainable,
-                           .init = (uint32_t)rec->init, .init_value = rec->init_value};
+        PlanState state = {.kind = (uint32_t)rec->kind,
+                           .trainable = rec->trainable,
+                           .init = (uint32_t)rec->init,
+                           .init_value = rec->init_value};
         state.name = plan_string(w, rec->name);
         state.dtype = ir_type_info(m, rec->type)->dtype;
         state.rank = copy_dims(m, rec->type, state.dim);
@@ -78,10 +80,10 @@ static void write_scalars(PlanWriter *w)
         const char *name;
         uint64_t *offset;
     } scalars[] = {
-        {"lr", &s->lr},           {"step", &s->step}, {"seed", &s->seed}, {"count", &s->count},
-        {"inverse", &s->inverse}, {"loss_sum", &s->loss_sum}, {"loss", &s->loss}, {"norm", &s->norm},
-        {"coef", &s->coef},       {"skipped", &s->skipped}, {"eval_sum", &s->eval_sum},
-        {"sample0", &s->sample0},
+        {"lr", &s->lr},           {"step", &s->step},         {"seed", &s->seed},
+        {"count", &s->count},     {"inverse", &s->inverse},   {"loss_sum", &s->loss_sum},
+        {"loss", &s->loss},       {"norm", &s->norm},         {"coef", &s->coef},
+        {"skipped", &s->skipped}, {"eval_sum", &s->eval_sum}, {"sample0", &s->sample0},
     };
     for (uint32_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
         IrState state = ir_state_find(w->m, sym(w->s, scalars[i].name));
@@ -165,7 +167,8 @@ static void write_kept(PlanWriter *w, const IrGraph *g)
 /* The plan's own bytes, which are known at the end. */
 static void write_outside(PlanWriter *w)
 {
-    vec_push(w->arena, &w->outside, ((PlanOutside){plan_string(w, sym(w->s, "the plan itself")), 0, 0}));
+    vec_push(w->arena, &w->outside,
+             ((PlanOutside){plan_string(w, sym(w->s, "the plan itself")), 0, 0}));
 }
 
 Status plan_write_tables(PlanWriter *w)

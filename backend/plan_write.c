@@ -18,7 +18,7 @@ static void lay_out(PlanWriter *w, unsigned char **out_bytes, uint64_t *out_n_by
     } tables[] = {
 #define TABLE(name) {&h->name, w->name.at, w->name.n, sizeof *w->name.at},
         TABLE(instrs) TABLE(eval_instrs) TABLE(tensors) TABLE(params) TABLE(deaths) TABLE(states)
-        TABLE(inputs) TABLE(kept) TABLE(grads) TABLE(outside) TABLE(strings)
+            TABLE(inputs) TABLE(kept) TABLE(grads) TABLE(outside) TABLE(strings)
 #undef TABLE
     };
     enum { N = sizeof tables / sizeof *tables };
@@ -32,7 +32,8 @@ static void lay_out(PlanWriter *w, unsigned char **out_bytes, uint64_t *out_n_by
     unsigned char *bytes = arena_alloc(w->s->arena, at);
     for (uint32_t i = 0; i < N; i++)
         if (tables[i].n)
-            memcpy(bytes + tables[i].table->offset, tables[i].records, tables[i].n * tables[i].record_bytes);
+            memcpy(bytes + tables[i].table->offset, tables[i].records,
+                   tables[i].n * tables[i].record_bytes);
     h->hash = map_hash(bytes + sizeof *h, at - sizeof *h, 0);
     memcpy(bytes, h, sizeof *h);
     *out_bytes = bytes;
@@ -63,8 +64,8 @@ Status plan_write(Session *s, IrModule *m, const BackendOptions *options, PlanKe
     return status;
 }
 
-Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options, unsigned char **out_bytes,
-                          uint64_t *out_n_bytes)
+Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options,
+                          unsigned char **out_bytes, uint64_t *out_n_bytes)
 {
     PlanKernels kernels;
     plan_kernels_init(&kernels, s->arena);

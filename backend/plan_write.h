@@ -1,4 +1,5 @@
-/* plan_write: a PLANNED module to the bytes of runtime/abi/plan.h, and the kernels that its fused instructions name. */
+/* plan_write: a PLANNED module to the bytes of runtime/abi/plan.h, and the kernels that its fused
+ * instructions name. */
 #ifndef BACKEND_PLAN_WRITE_H
 #define BACKEND_PLAN_WRITE_H
 
@@ -31,7 +32,8 @@ Status plan_write(Session *s, IrModule *m, const BackendOptions *options, PlanKe
 /* -- shared by the plan_*.c files -- */
 
 uint32_t plan_string(PlanWriter *w, Sym text);
-uint32_t plan_string_format(PlanWriter *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+uint32_t plan_string_format(PlanWriter *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* A value as a kernel's tensor; PLAN_ABSENT where it has no memory. */
 PlanTensor plan_tensor(PlanWriter *w, const IrGraph *g, IrValue v);
 

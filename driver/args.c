@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "frontend/recipe.h"
 
 typedef enum OptionType { OPTION_Flag, OPTION_Text, OPTION_List } OptionType;
 
@@ -146,4 +147,13 @@ Status driver_args_count(Session *s, const char *option, const char *text, int64
     }
     *out_count = count;
     return STATUS_OK;
+}
+
+Status driver_args_bytes(Session *s, const char *option, const char *text, int64_t *out_bytes)
+{
+    *out_bytes = 0;
+    if (!text || front_parse_bytes(text, out_bytes))
+        return STATUS_OK;
+    diag(s, no_span, args_bytes, option, text);
+    return STATUS_USER;
 }

@@ -38,5 +38,7 @@ void driver_args_help(FILE *out, const DriverCommand *command);
 
 /* A positive count such as `--world 8`; 0 where the option is absent. */
 Status driver_args_count(Session *s, const char *option, const char *text, int64_t *out_count);
+/* `139GiB`; 0 where the option is absent. */
+Status driver_args_bytes(Session *s, const char *option, const char *text, int64_t *out_bytes);
 
 #endif

@@ -33,16 +33,6 @@ Status driver_check_memory(Session *s, const DriverCompiled *c, int64_t bytes, S
     return STATUS_CHECK;
 }
 
-Status driver_check_fit(Session *s, const DriverCompiled *c, const char *bytes)
-{
-    int64_t have;
-    if (!front_parse_bytes(bytes, &have)) {
-        diag(s, no_span, args_bytes, "--fit", bytes);
-        return STATUS_USER;
-    }
-    return driver_check_memory(s, c, have, no_span);
-}
-
 /* A check that fails does not keep the others from being told; an input that is wrong does. */
 static Status worse(Status a, Status b)
 {
@@ -55,8 +45,10 @@ Status driver_check_all(Session *s, const DriverArgs *args, const DriverCompiled
                         const cJSON *report)
 {
     Status status = STATUS_OK;
+    int64_t fit = 0;
+    TRY(driver_args_bytes(s, "--fit", args->fit, &fit));
     if (args->fit)
-        status = worse(status, driver_check_fit(s, c, args->fit));
+        status = driver_check_memory(s, c, fit, no_span);
     else if (c->recipe.memory.given)
         status =
             worse(status, driver_check_memory(s, c, c->recipe.memory.v, c->recipe.memory.span));

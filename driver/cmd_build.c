@@ -1,4 +1,5 @@
 #include <string.h>
+#include <sys/stat.h>
 
 #include "backend/backend.h"
 #include "base/diag.h"
@@ -34,6 +35,8 @@ static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
     };
     if (!options.runtime_lib)
         return STATUS_ENV;
+    if (options.dump_llvm)
+        mkdir(options.dump_llvm, 0777); /* a folder that cannot be is told of by the first file */
     return backend_build(s, c->m, &options);
 }
 

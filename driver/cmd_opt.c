@@ -103,6 +103,7 @@ static Status tell_coverage(Session *s, IrModule *m, const PassOptions *options)
     if (m->level != IR_PLANNED || !m->arena_bytes || !ir_graph_find(m, "step"))
         return STATUS_OK;
     TRY(pass_facts(s, m, options, &facts));
+    TRY(pass_facts_record(s, options, &facts));
     if (!strcmp(facts.policy, "none") || facts.blocks_covered == facts.blocks_total)
         return STATUS_OK;
     diag(s, no_span, driver_coverage, facts.blocks_covered, facts.blocks_total);
@@ -136,5 +137,8 @@ Status driver_cmd_opt(Session *s, const DriverArgs *args)
     for (uint32_t i = 0; i < list.n; i++)
         TRY(pass_run(&manager, list.at[i]));
     ir_print(stdout, m);
-    return tell_coverage(s, m, &compiled.options);
+    Status status = tell_coverage(s, m, &compiled.options);
+    for (uint32_t i = 0; !s->strict && i < s->records.n; i++)
+        fprintf(stderr, "record: %s\n", s->records.at[i].message);
+    return status;
 }

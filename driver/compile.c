@@ -127,9 +127,10 @@ Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *o)
 
 Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, DriverCompiled *out)
 {
-    int64_t world;
+    int64_t world, fit;
     uint32_t errors = s->n_errors;
     TRY(driver_args_count(s, "--world", args->world, &world));
+    TRY(driver_args_bytes(s, "--fit", args->fit, &fit));
     TRY(front_recipe_load(s, path, args->set.at, args->set.n, &out->recipe));
     const FrontRecipe *r = &out->recipe;
     TRY(front_recipe_supported(s, r));

@@ -62,10 +62,19 @@ static const char *locate(Session *s, const char *what, const char *const *place
     return NULL;
 }
 
+/* Short where the command runs above it: messages then say `models/gpt2/gpt2.model:3:1`. */
+static const char *from_here(Session *s, const char *path)
+{
+    char here[PATH_MAX];
+    size_t length = getcwd(here, sizeof here) ? strlen(here) : 0;
+    bool below = length > 1 && path && !strncmp(path, here, length) && path[length] == '/';
+    return below ? sym(s, path + length + 1) : path;
+}
+
 const char *driver_models_dir(Session *s)
 {
     static const char *const places[] = {"../models", "models", "../share/stepc/models", NULL};
-    return locate(s, "the folder `models`", places, STEPC_MODELS_DIR);
+    return from_here(s, locate(s, "the folder `models`", places, STEPC_MODELS_DIR));
 }
 
 const char *driver_runtime_lib(Session *s)

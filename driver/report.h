@@ -20,7 +20,6 @@ Status driver_report_diff(Session *s, FILE *out, const char *a_path, const char 
                           bool fail_on_growth);
 
 /* The bytes must hold every rank's arena: STATUS_CHECK, with the tensors at the peak. */
-Status driver_check_fit(Session *s, const DriverCompiled *compiled, const char *bytes);
 Status driver_check_memory(Session *s, const DriverCompiled *compiled, int64_t bytes, Span span);
 
 /* An expression over the report must hold: STATUS_CHECK if it does not, STATUS_USER if it is none.

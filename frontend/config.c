@@ -4,11 +4,32 @@
 
 /* Keys that concern no compiled training step: tokens, generation, bookkeeping. */
 static const char *const idle_keys[] = {
-    "_name_or_path", "architectures", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype",
-    "eos_token_id", "finetuning_task", "id2label", "is_decoder", "is_encoder_decoder", "label2id",
-    "max_position_embeddings", "model_type", "output_attentions", "output_hidden_states",
-    "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "task_specific_params",
-    "torch_dtype", "transformers_version", "use_cache", "_attn_implementation", "attn_implementation",
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "dtype",
+    "eos_token_id",
+    "finetuning_task",
+    "id2label",
+    "is_decoder",
+    "is_encoder_decoder",
+    "label2id",
+    "max_position_embeddings",
+    "model_type",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "return_dict",
+    "task_specific_params",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "_attn_implementation",
+    "attn_implementation",
 };
 
 static Status bad_json(Session *s, Sym path, const char *text, const char *end)
@@ -66,7 +87,7 @@ static void record_towers(Session *s, const FrontConfig *c, const cJSON *root)
     }
 }
 
-/* Overrides go where the key stands: `text_config: {...}` and plain keys alike mean the text model. */
+/* Overrides go where the key stands; `text_config: {...}` and plain keys mean the text model. */
 static void lay_over(cJSON *root, cJSON *body, const cJSON *over)
 {
     const cJSON *nested = cJSON_GetObjectItemCaseSensitive(over, "text_config");
@@ -139,10 +160,10 @@ Status front_config_parse(Session *s, const char *path, const char *text, size_t
     if (status != STATUS_OK)
         goto out_root;
     if (overrides_json) {
-        session_add_source(s, (Source){sym(s, "model overrides"), overrides_json,
-                                       strlen(overrides_json)});
-        status = parse_json(s, sym(s, "model overrides"), overrides_json, strlen(overrides_json),
-                            &over);
+        session_add_source(
+            s, (Source){sym(s, "model overrides"), overrides_json, strlen(overrides_json)});
+        status =
+            parse_json(s, sym(s, "model overrides"), overrides_json, strlen(overrides_json), &over);
         if (status != STATUS_OK)
             goto out_over;
     }

@@ -1,4 +1,4 @@
-/* config: a model's config.json: found by folder, file or published name, brought into one layout, read by key. */
+/* config: a model's config.json, found, brought into one layout, and read by key. */
 #ifndef FRONTEND_CONFIG_H
 #define FRONTEND_CONFIG_H
 
@@ -10,7 +10,7 @@ typedef struct FrontConfig {
     const char *text; /* as read */
     Sym model_type;   /* of the text model */
     const char *weights_dir;
-    FrontValue keys;  /* DICT: text_config (or the whole), with the overrides laid over it, in one layout */
+    FrontValue keys;  /* DICT: text_config, or the whole, under the overrides; in one layout */
     FrontValue outer; /* DICT: what stands around text_config; empty where there is none */
     FrontValue laid;  /* DICT: the overrides, which have no place in the file */
     Span span;        /* of the recipe's key */
@@ -39,8 +39,8 @@ typedef struct FrontConfigPlace {
 
 Status front_config_find(Session *s, const FrontModelRequest *request, FrontConfigPlace *out);
 /* The .model file whose `for` names the type. */
-Status front_definition_find(Session *s, const FrontModelRequest *request, const FrontConfig *config,
-                             const char **out_path);
+Status front_definition_find(Session *s, const FrontModelRequest *request,
+                             const FrontConfig *config, const char **out_path);
 
 /* -- layouts (config_layout.c): the file's own spellings become one -- */
 
@@ -48,7 +48,7 @@ Status front_definition_find(Session *s, const FrontModelRequest *request, const
 void front_config_unify_rope(cJSON *keys);
 /* Object members of `over` replace those of `under`, objects within objects member by member. */
 void front_config_lay_over(cJSON *under, const cJSON *over);
-/* The first key that stands twice in one object, or a number that is none (1e999); NULL if all is well. */
+/* A key that stands twice in one object, or a number out of range; NULL if all is well. */
 const char *front_config_fault(const cJSON *json, const char **out_key);
 /* Line, column and length of the key at `path` (`text_config`, `hidden_size`), or line 0. */
 Span front_config_locate(Sym file, const char *text, const char *const *path, uint32_t depth);

@@ -25,7 +25,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Paths of a folder's entries whose names end in `ending`, sorted, so that the order is the same everywhere. */
+/* Paths of a folder's entries whose names end in `ending`, sorted: the same order everywhere. */
 static void list_folder(Session *s, const char *folder, const char *ending, Paths *out)
 {
     DIR *dir = opendir(folder);
@@ -36,7 +36,8 @@ static void list_folder(Session *s, const char *folder, const char *ending, Path
     size_t end = strlen(ending);
     while ((entry = readdir(dir))) {
         size_t length = strlen(entry->d_name);
-        if (entry->d_name[0] != '.' && length > end && !strcmp(entry->d_name + length - end, ending))
+        if (entry->d_name[0] != '.' && length > end &&
+            !strcmp(entry->d_name + length - end, ending))
             vec_push(s->arena, out, arena_printf(s->arena, "%s/%s", folder, entry->d_name));
     }
     closedir(dir);
@@ -140,7 +141,7 @@ static const char *read_quietly(Session *s, const char *path)
     return text;
 }
 
-/* The quoted words behind a `for` are the model types that a file defines; enough to choose the file to parse. */
+/* The quoted words behind a `for` are the types that a file defines: enough to choose the file. */
 static bool collect_types(Session *s, const char *text, Sym wanted, Paths *known)
 {
     bool found = false;
@@ -159,8 +160,8 @@ static bool collect_types(Session *s, const char *text, Sym wanted, Paths *known
     return found;
 }
 
-Status front_definition_find(Session *s, const FrontModelRequest *request, const FrontConfig *config,
-                             const char **out_path)
+Status front_definition_find(Session *s, const FrontModelRequest *request,
+                             const FrontConfig *config, const char **out_path)
 {
     Paths paths = {0}, known = {0};
     if (request->definition) {

@@ -137,8 +137,8 @@ static bool find_member(JsonWalk *w, Sym file, const char *key, Span *out)
             return false;
         const char *start = w->at;
         skip_string(w);
-        *out = (Span){file, w->line, (uint32_t)(start - w->line_start) + 1,
-                      (uint32_t)(w->at - start)};
+        *out =
+            (Span){file, w->line, (uint32_t)(start - w->line_start) + 1, (uint32_t)(w->at - start)};
         bool found = (size_t)(w->at - start) == length + 2 && !strncmp(start + 1, key, length);
         skip_space(w);
         if (*w->at != ':')

@@ -5,14 +5,15 @@
 #include "ir/ir.h"
 
 typedef struct FrontModelRequest {
-    const char *models_dir;  /* where definitions and published configs are shipped */
-    const char *pretrained;  /* a directory with config.json, a config.json, or a published model's name */
-    const char *definition;  /* a .model file; NULL: the one under models_dir whose `for` names the config's model_type */
-    const char *overrides_json; /* JSON object that is laid over config.json (recipe's model.text_config ...), or NULL */
-    int64_t batch, seq;      /* sizes of the axes `batch` and `seq` */
+    const char *models_dir; /* where definitions and published configs are shipped */
+    /* a directory with config.json, a config.json, a published name, or NULL: overrides alone */
+    const char *pretrained;
+    const char *definition; /* a .model file; NULL: the one in models_dir for the model_type */
+    const char *overrides_json; /* object laid over config.json (model.text_config), or NULL */
+    int64_t batch, seq;         /* sizes of the axes `batch` and `seq` */
     bool positions, segments, keep; /* which optional inputs the batches have */
-    DType param_dtype;       /* what `round(x)` rounds to */
-    Span span;               /* of the recipe's key, for errors */
+    DType param_dtype;              /* what `round(x)` rounds to */
+    Span span;                      /* of the recipe's key, for errors */
 } FrontModelRequest;
 
 typedef struct FrontModel {
@@ -24,7 +25,7 @@ typedef struct FrontModel {
 } FrontModel;
 
 Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel *out_model);
-/* The same from memory (NUL-terminated texts), for tests and fuzzing: request's paths are not read. */
+/* The same from NUL-terminated texts, for tests and fuzzing: the request's paths are not read. */
 Status front_model_from_text(Session *s, const FrontModelRequest *request, const char *definition,
                              const char *config_json, FrontModel *out_model);
 /* What `stepc import` says of a folder or a config.json: definition, type, sizes, parameters. */

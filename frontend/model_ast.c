@@ -47,7 +47,7 @@ FrontStmt *front_stmt_new(FrontParse *p, FrontStmtKind kind, Span span)
     return stmt;
 }
 
-/* Several lines are marked from their first place by one caret: the underline never leaves a line. */
+/* What spans lines is marked in its first one: the underline never leaves a line. */
 Span front_span_join(Span a, Span b)
 {
     a.length = a.line == b.line && b.col + b.length > a.col ? b.col + b.length - a.col : a.length;

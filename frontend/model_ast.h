@@ -1,4 +1,4 @@
-/* model_ast: the syntax tree of the model language (docs/language.md). Nodes live in the session's arena. */
+/* model_ast: the syntax tree of the model language (docs/language.md), and its parser. */
 #ifndef FRONTEND_MODEL_AST_H
 #define FRONTEND_MODEL_AST_H
 
@@ -66,7 +66,12 @@ typedef struct FrontArg {
 } FrontArg;
 typedef VEC(FrontArg) FrontArgs;
 
-typedef enum FrontInitKind { FRONT_INIT_DEFAULT, FRONT_INIT_NORMAL, FRONT_INIT_ONE, FRONT_INIT_ZERO } FrontInitKind;
+typedef enum FrontInitKind {
+    FRONT_INIT_DEFAULT,
+    FRONT_INIT_NORMAL,
+    FRONT_INIT_ONE,
+    FRONT_INIT_ZERO
+} FrontInitKind;
 
 typedef struct FrontInit {
     FrontInitKind kind;
@@ -94,7 +99,13 @@ struct FrontExpr {
         struct { FrontUnaryOp op; FrontExpr *a; } unary;
         struct { FrontBinaryOp op; FrontExpr *a, *b; Span op_span; } binary;
         struct { FrontExpr *condition, *yes, *no; } choice;
-        struct { FrontExpr *name; FrontExprs dims; FrontInit init; bool is_buffer; Span dims_span; } weight;
+        struct {
+            FrontExpr *name;
+            FrontExprs dims;
+            Span dims_span;
+            FrontInit init;
+            bool is_buffer;
+        } weight;
     } u;
 };
 
@@ -201,9 +212,10 @@ typedef struct FrontDefs { /* what a file and the files that it includes define 
 
 /* -- parsing -- */
 
-/* Parses one text into `defs`; `path` names it in messages and is what its includes are relative to. A text with an
- * error gets one diagnostic and STATUS_USER. */
-Status front_model_parse(Session *s, const char *path, const char *text, size_t length, FrontDefs *defs);
+/* Parses one text into `defs`; `path` names it in messages, and its includes are relative to it.
+ * A text with an error gets one diagnostic and STATUS_USER. */
+Status front_model_parse(Session *s, const char *path, const char *text, size_t length,
+                         FrontDefs *defs);
 Status front_model_parse_file(Session *s, const char *path, Span from, FrontDefs *defs);
 
 const FrontBlockDef *front_defs_block(const FrontDefs *defs, Sym name);
@@ -220,9 +232,17 @@ typedef struct FrontParse {
 
 FrontExpr *front_expr_new(FrontParse *p, FrontExprKind kind, Span span);
 FrontExpr *front_expr_unary(FrontParse *p, FrontUnaryOp op, FrontExpr *a, Span span);
-FrontExpr *front_expr_binary(FrontParse *p, FrontBinaryOp op, FrontExpr *a, FrontExpr *b, Span op_span);
-FrontExpr *front_expr_weight(FrontParse *p, FrontExpr *name, FrontExprs dims, Span dims_span, FrontInit init,
-                             bool is_buffer, Span span);
+FrontExpr *front_expr_binary(FrontParse *p, FrontBinaryOp op, FrontExpr *a, FrontExpr *b,
+                             Span op_span);
+FrontExpr *front_expr_weight(FrontParse *p, FrontExpr *name, FrontExprs dims, Span dims_span,
+                             FrontInit init, bool is_buffer, Span span);
+/* These report what is wrong with what they are given: NULL, or false. */
+FrontExpr *front_call_new(FrontParse *p, FrontExpr *callee, FrontArgs args, Span span);
+bool front_call_set_at(FrontParse *p, FrontExpr *call, FrontExpr *at, Span span);
+bool front_init_new(FrontParse *p, FrontName word, FrontExpr *deviation, Span span, FrontInit *out);
+bool front_type_new(FrontParse *p, FrontName word, FrontTypeExpr *out);
+bool front_block_add(FrontParse *p, FrontName name, FrontParams params, FrontStmts body);
+bool front_model_add(FrontParse *p, FrontName name, FrontNames types, FrontStmts body);
 FrontStmt *front_stmt_new(FrontParse *p, FrontStmtKind kind, Span span);
 Span front_span_join(Span a, Span b);
 const char *front_binary_text(FrontBinaryOp op);

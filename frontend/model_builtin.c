@@ -42,7 +42,7 @@ static bool give_whole(FrontEval *e, const FrontCall *call, double f, FrontValue
 
 /* -- numbers -- */
 
-/* To the parameters' dtype, as a trainer that keeps such a factor in a tensor beside its weights does. */
+/* To the parameters' dtype: trainers keep such a factor in a tensor beside the weights. */
 static bool call_round(FrontEval *e, const FrontCall *call, FrontValue *out)
 {
     double f;
@@ -130,7 +130,8 @@ static bool call_max(FrontEval *e, const FrontCall *call, FrontValue *out)
 
 static bool has_items(const FrontValue *v)
 {
-    return v->kind == FRONT_VALUE_LIST || v->kind == FRONT_VALUE_DICT || v->kind == FRONT_VALUE_TUPLE;
+    return v->kind == FRONT_VALUE_LIST || v->kind == FRONT_VALUE_DICT ||
+           v->kind == FRONT_VALUE_TUPLE;
 }
 
 static bool call_len(FrontEval *e, const FrontCall *call, FrontValue *out)
@@ -187,9 +188,11 @@ static bool call_last_index_of(FrontEval *e, const FrontCall *call, FrontValue *
 static bool call_activation(FrontEval *e, const FrontCall *call, FrontValue *out)
 {
     static const char *const pairs[][2] = {
-        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu_erf"},
-        {"quick_gelu", "quick_gelu"}, {"silu", "silu"}, {"swish", "silu"},
-        {"relu", "relu"}, {"sigmoid", "sigmoid"}, {"tanh", "tanh"},
+        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
+        {"gelu", "gelu_erf"},      {"quick_gelu", "quick_gelu"},
+        {"silu", "silu"},          {"swish", "silu"},
+        {"relu", "relu"},          {"sigmoid", "sigmoid"},
+        {"tanh", "tanh"},
     };
     enum { N = sizeof pairs / sizeof pairs[0] };
     if (call->args[0].kind != FRONT_VALUE_STRING)

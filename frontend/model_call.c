@@ -51,8 +51,8 @@ static bool check_shape(FrontEval *e, Span span, const char *what, const FrontTy
     const IrTypeInfo *info = ir_type_info(e->m, ir_value_type(e->g, v->u.tensor));
     DType dtype = type->dtype ? dtype_parse(type->dtype) : DTYPE_F32;
     if (dtype == DTYPE_NONE || type->dims.n > IR_MAX_RANK) {
-        diag(e->s, type->span, front_tensor_type, type->dtype ? type->dtype : "f32",
-             type->dims.n, (int)IR_MAX_RANK);
+        diag(e->s, type->span, front_tensor_type, type->dtype ? type->dtype : "f32", type->dims.n,
+             (int)IR_MAX_RANK);
         return false;
     }
     bool fits = info->dtype == dtype && info->rank == type->dims.n;
@@ -64,8 +64,8 @@ static bool check_shape(FrontEval *e, Span span, const char *what, const FrontTy
             return false;
         fits = fits && ir_dim_equal(&dims[i], &info->dim[i]);
     }
-    return fits || front_type_mismatch(e, span, what,
-                                       shape_text(e, dtype, dims, any, type->dims.n), v);
+    return fits ||
+           front_type_mismatch(e, span, what, shape_text(e, dtype, dims, any, type->dims.n), v);
 }
 
 static bool check_type(FrontEval *e, Span span, const char *what, const FrontTypeExpr *type,
@@ -130,7 +130,7 @@ static bool check_args(FrontEval *e, const FrontBlockDef *block, const FrontExpr
     return true;
 }
 
-/* Arguments are worth what they are to the caller, defaults what they are beside the parameters before them. */
+/* Arguments are evaluated among the caller's names, defaults among the parameters before them. */
 static bool bind_params(FrontEval *e, const FrontBlockDef *block, const FrontExpr *call,
                         FrontFrame *frame, FrontFrame *caller)
 {
@@ -156,14 +156,14 @@ static bool bind_params(FrontEval *e, const FrontBlockDef *block, const FrontExp
     return true;
 }
 
-/* `at` opens a block of the model: its path goes before the names of weights and of further paths. */
+/* `at` opens a block of the model: its path goes before names of weights and further paths. */
 static bool enter_scope(FrontEval *e, const FrontBlockDef *block, const FrontExpr *at)
 {
     const char *path;
     if (!front_eval_string(e, at, &path) || !front_check_path(e, at->span, path))
         return false;
-    Sym name = e->prefix[0] ? intern_printf(&e->s->interner, "%s.%s", e->prefix, path)
-                            : sym(e->s, path);
+    Sym name =
+        e->prefix[0] ? intern_printf(&e->s->interner, "%s.%s", e->prefix, path) : sym(e->s, path);
     if (ir_scope_find(e->m, name).i) {
         diag(e->s, at->span, front_scope_twice, name);
         return false;
@@ -189,7 +189,7 @@ static bool run_body(FrontEval *e, const FrontBlockDef *block)
     return true;
 }
 
-/* An abbreviation (a block that is one expression) is marked with its call, which tells more than its own line. */
+/* An abbreviation, a block that is one expression, is marked with its call: that tells more. */
 static void set_site(FrontEval *e, const FrontBlockDef *block, const FrontExpr *call,
                      FrontWant want)
 {

@@ -148,8 +148,7 @@ bool front_check_path(FrontEval *e, Span span, const char *path)
 {
     bool ok = path[0] && path[0] != '.';
     for (const char *c = path; *c && ok; c++)
-        ok = isalnum((unsigned char)*c) || *c == '_' ||
-             (*c == '.' && c[1] && c[1] != '.');
+        ok = isalnum((unsigned char)*c) || *c == '_' || (*c == '.' && c[1] && c[1] != '.');
     if (!ok)
         diag(e->s, span, front_path, path);
     return ok;
@@ -158,8 +157,8 @@ bool front_check_path(FrontEval *e, Span span, const char *path)
 /* The step keeps states of its own beside the model's. */
 static bool reserved_state(const char *name)
 {
-    static const char *const names[] = {"lr",    "step", "seed", "count",   "inverse",  "loss_sum",
-                                        "loss",  "norm", "coef", "skipped", "eval_sum", "sample0"};
+    static const char *const names[] = {"lr",   "step", "seed", "count",   "inverse",  "loss_sum",
+                                        "loss", "norm", "coef", "skipped", "eval_sum", "sample0"};
     for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(names[i], name))
             return true;
@@ -202,8 +201,8 @@ bool front_eval_weight(FrontEval *e, const FrontExpr *x, FrontValue *out)
         !front_check_path(e, x->u.weight.name->span, text) ||
         !front_eval_type(e, DTYPE_F32, &x->u.weight.dims, x->u.weight.dims_span, &type))
         return false;
-    Sym name = e->prefix[0] ? intern_printf(&e->s->interner, "%s.%s", e->prefix, text)
-                            : sym(e->s, text);
+    Sym name =
+        e->prefix[0] ? intern_printf(&e->s->interner, "%s.%s", e->prefix, text) : sym(e->s, text);
     IrState old = ir_state_find(e->m, name);
     if (old.i || reserved_state(name)) {
         diag(e->s, x->span, front_defined_twice, "weight", name);

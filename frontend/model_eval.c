@@ -27,12 +27,12 @@ FrontVar *front_lookup(FrontEval *e, Sym name)
     return NULL;
 }
 
-/* A parameter may have the name of something of the model's; any other second meaning of a name is an error. */
+/* A parameter may hide a name of the model's; any other second meaning is an error. */
 bool front_define(FrontEval *e, FrontFrame *frame, FrontName name, FrontBinding binding,
                   FrontValue value)
 {
-    const FrontVar *old = binding == FRONT_BOUND_PARAM ? find_in(frame, name.name)
-                                                       : front_lookup(e, name.name);
+    const FrontVar *old =
+        binding == FRONT_BOUND_PARAM ? find_in(frame, name.name) : front_lookup(e, name.name);
     if (old) {
         diag(e->s, name.span, front_defined_twice, "name", name.name);
         if (old->span.line)
@@ -46,9 +46,9 @@ bool front_define(FrontEval *e, FrontFrame *frame, FrontName name, FrontBinding 
 static bool assign(FrontEval *e, FrontName name, FrontValue value)
 {
     static const char *const words[] = {
-        [FRONT_BOUND_VARIABLE] = "a variable",  [FRONT_BOUND_LET] = "a `let`",
-        [FRONT_BOUND_PARAM] = "a parameter",    [FRONT_BOUND_LOOP] = "the number of a `for`",
-        [FRONT_BOUND_CONFIG] = "a config key",  [FRONT_BOUND_AXIS] = "an axis",
+        [FRONT_BOUND_VARIABLE] = "a variable", [FRONT_BOUND_LET] = "a `let`",
+        [FRONT_BOUND_PARAM] = "a parameter",   [FRONT_BOUND_LOOP] = "the number of a `for`",
+        [FRONT_BOUND_CONFIG] = "a config key", [FRONT_BOUND_AXIS] = "an axis",
         [FRONT_BOUND_INPUT] = "an input",
     };
     FrontVar *var = front_lookup(e, name.name);

@@ -114,12 +114,12 @@ bool front_op_word(Sym name);
 void front_op_words(FrontEval *e, FrontHints *out);
 /* The model op of that name, or IR_OP_none. */
 IrOpKind front_op_find(Sym name);
-/* Builds one op at `span` and gives its result, or a tuple of its results. The result is called args->name, else as
- * is wanted, else after the op's weight, else after the op. */
+/* Builds one op at `span` and gives its result, or a tuple of its results. The result is called
+ * args->name, else as is wanted, else after the op's weight, else after the op. */
 bool front_op(FrontEval *e, Span span, IrOpArgs *args, FrontWant want, FrontValue *out);
 bool front_op_call(FrontEval *e, IrOpKind kind, const FrontExpr *call, FrontWant want,
                    FrontValue *out);
-/* `name` with the number of the block that it is in: `h` in `model.layers.3` is `h.3`. */
+/* `name` with the number of the block that it is in: `h` in `model.layers.3` is `h3`. */
 Sym front_value_name(FrontEval *e, Sym name);
 
 /* -- functions of the language -- */

@@ -181,8 +181,8 @@ static bool eval_member(FrontEval *e, const FrontExpr *x, FrontWant want, FrontV
            missing_key(e, x->u.member.name.span, &of, key);
 }
 
-static bool index_dict(FrontEval *e, const FrontExpr *x, const FrontValue *of,
-                       const FrontValue *at, FrontWant want, FrontValue *out)
+static bool index_dict(FrontEval *e, const FrontExpr *x, const FrontValue *of, const FrontValue *at,
+                       FrontWant want, FrontValue *out)
 {
     int64_t number;
     const char *text;
@@ -191,8 +191,8 @@ static bool index_dict(FrontEval *e, const FrontExpr *x, const FrontValue *of,
     if (front_value_int(at, &number) && (find_number(of, number, out) || want.lenient))
         return true;
     if (at->kind != FRONT_VALUE_STRING && !front_value_int(at, &number))
-        return front_type_mismatch(e, x->u.index.at->span, "a dict's index",
-                                   "a string or an int", at);
+        return front_type_mismatch(e, x->u.index.at->span, "a dict's index", "a string or an int",
+                                   at);
     front_value_text(e->s, at, &text);
     return missing_key(e, x->u.index.at->span, of, text);
 }

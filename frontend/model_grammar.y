@@ -38,12 +38,6 @@ int model_yylex(MODEL_YYSTYPE *value, MODEL_YYLTYPE *span, yyscan_t scanner);
     } while (0)
 
 static void model_yyerror(Span *span, yyscan_t scanner, FrontParse *p, const char *message);
-static FrontExpr *call_new(FrontParse *p, FrontExpr *callee, FrontArgs args, Span span);
-static bool call_set_at(FrontParse *p, FrontExpr *call, FrontExpr *at, Span span);
-static bool init_new(FrontParse *p, FrontName word, FrontExpr *deviation, Span span, FrontInit *out);
-static bool type_new(FrontParse *p, FrontName word, FrontTypeExpr *out);
-static bool add_block(FrontParse *p, FrontName name, FrontParams params, FrontStmts body);
-static bool add_model(FrontParse *p, FrontName name, FrontNames types, FrontStmts body);
 }
 
 %union {
@@ -72,13 +66,20 @@ static bool add_model(FrontParse *p, FrontName name, FrontNames types, FrontStmt
 
 %token END 0 "the end of the file"
 %token BAD /* the lexer has said what is wrong */
-%token MODEL "`model`" FOR "`for`" IN "`in`" CONFIG "`config`" IGNORE "`ignore`" AXIS "`axis`" INPUT "`input`"
-%token OPTIONAL "`optional`" BLOCK "`block`" PART "`part`" WEIGHT "`weight`" WEIGHTS "`weights`" BUFFER "`buffer`"
-%token INIT "`init`" AT "`at`" LET "`let`" IF "`if`" ELSE "`else`" RETURN "`return`" REQUIRE "`require`"
-%token INCLUDE "`include`" TRUE "`true`" FALSE "`false`" NONE "`none`" AND "`and`" OR "`or`" NOT "`not`"
-%token UNDERSCORE "`_`" DOTS "`..`" ORELSE "`??`" EQ "`==`" NE "`!=`" LE "`<=`" GE "`>=`" LT "`<`" GT "`>`"
-%token ASSIGN "`=`" PLUS "`+`" MINUS "`-`" STAR "`*`" SLASH "`/`" PERCENT "`%`" QUESTION "`?`" COLON "`:`"
-%token COMMA "`,`" DOT "`.`" LPAREN "`(`" RPAREN "`)`" LBRACKET "`[`" RBRACKET "`]`" LBRACE "`{`" RBRACE "`}`"
+%token MODEL "`model`" FOR "`for`" IN "`in`" CONFIG "`config`" IGNORE "`ignore`" AXIS "`axis`"
+%token INPUT "`input`"
+%token OPTIONAL "`optional`" BLOCK "`block`" PART "`part`" WEIGHT "`weight`" WEIGHTS "`weights`"
+%token BUFFER "`buffer`"
+%token INIT "`init`" AT "`at`" LET "`let`" IF "`if`" ELSE "`else`" RETURN "`return`"
+%token REQUIRE "`require`"
+%token INCLUDE "`include`" TRUE "`true`" FALSE "`false`" NONE "`none`" AND "`and`" OR "`or`"
+%token NOT "`not`"
+%token UNDERSCORE "`_`" DOTS "`..`" ORELSE "`??`" EQ "`==`" NE "`!=`" LE "`<=`" GE "`>=`" LT "`<`"
+%token GT "`>`"
+%token ASSIGN "`=`" PLUS "`+`" MINUS "`-`" STAR "`*`" SLASH "`/`" PERCENT "`%`" QUESTION "`?`"
+%token COLON "`:`"
+%token COMMA "`,`" DOT "`.`" LPAREN "`(`" RPAREN "`)`" LBRACKET "`[`" RBRACKET "`]`" LBRACE "`{`"
+%token RBRACE "`}`"
 %token <sym> NAME "a name" STRING "a string"
 %token <integer> INT "a number"
 %token <real> FLOAT "a number with a fraction"
@@ -121,20 +122,21 @@ file
 
 item
     : INCLUDE STRING                            { PUSH(p->includes, ((FrontName){$2, @2})); }
-    | MODEL name FOR strings body               { CHECK(add_model(p, $2, $4, $5)); }
-    | BLOCK name LPAREN params RPAREN body      { CHECK(add_block(p, $2, $4, $6)); }
+    | MODEL name FOR strings body               { CHECK(front_model_add(p, $2, $4, $5)); }
+    | BLOCK name LPAREN params RPAREN body      { CHECK(front_block_add(p, $2, $4, $6)); }
     | BLOCK name LPAREN params RPAREN ASSIGN expr
         {
             FrontStmt *result = front_stmt_new(p, FRONT_STMT_RETURN, @7);
             FrontStmts body = {0};
             PUSH(result->u.results, $7);
             PUSH(body, result);
-            CHECK(add_block(p, $2, $4, body));
+            CHECK(front_block_add(p, $2, $4, body));
         }
     ;
 
 strings
-    : STRING                                    { $$ = (FrontNames){0}; PUSH($$, ((FrontName){$1, @1})); }
+    : STRING
+        { $$ = (FrontNames){0}; PUSH($$, ((FrontName){$1, @1})); }
     | strings COMMA STRING                      { $$ = $1; PUSH($$, ((FrontName){$3, @3})); }
     ;
 
@@ -166,11 +168,14 @@ fallback
     ;
 
 type
-    : name                                      { CHECK(type_new(p, $1, &$$)); }
+    : name                                      { CHECK(front_type_new(p, $1, &$$)); }
     | shape
         { $$ = (FrontTypeExpr){.kind = FRONT_TYPE_TENSOR, .dims = $1, .span = @$}; }
     | name shape
-        { $$ = (FrontTypeExpr){.kind = FRONT_TYPE_TENSOR, .dtype = $1.name, .dims = $2, .span = @$}; }
+        {
+            $$ = (FrontTypeExpr){
+                .kind = FRONT_TYPE_TENSOR, .dtype = $1.name, .dims = $2, .span = @$};
+        }
     | type QUESTION                             { $$ = $1; $$.nullable = true; }
     ;
 
@@ -191,7 +196,7 @@ config_items
     | config_items name keys
         {
             FrontTypeExpr type;
-            CHECK(type_new(p, $2, &type));
+            CHECK(front_type_new(p, $2, &type));
             $$ = $1;
             for (uint32_t i = 0; i < $3.n; i++) {
                 $3.at[i].type = type.kind;
@@ -211,7 +216,8 @@ keys
     | keys COMMA key                            { $$ = $1; PUSH($$, $3); }
     ;
 
-key: name fallback                              { $$ = (FrontConfigKey){.name = $1, .fallback = $2}; };
+key: name fallback
+        { $$ = (FrontConfigKey){.name = $1, .fallback = $2}; };
 
 inputs
     : input                                     { $$ = (FrontInputDecls){0}; PUSH($$, $1); }
@@ -249,9 +255,17 @@ stmt
     | WEIGHTS INIT init_value
         { $$ = front_stmt_new(p, FRONT_STMT_INIT, @$); $$->u.init = $3; }
     | LET names ASSIGN expr
-        { $$ = front_stmt_new(p, FRONT_STMT_LET, @$); $$->u.assign.names = $2; $$->u.assign.value = $4; }
+        {
+            $$ = front_stmt_new(p, FRONT_STMT_LET, @$);
+            $$->u.assign.names = $2;
+            $$->u.assign.value = $4;
+        }
     | names ASSIGN expr
-        { $$ = front_stmt_new(p, FRONT_STMT_ASSIGN, @$); $$->u.assign.names = $1; $$->u.assign.value = $3; }
+        {
+            $$ = front_stmt_new(p, FRONT_STMT_ASSIGN, @$);
+            $$->u.assign.names = $1;
+            $$->u.assign.value = $3;
+        }
     | FOR name IN expr DOTS expr body
         {
             $$ = front_stmt_new(p, FRONT_STMT_FOR, front_span_join(@1, @6));
@@ -269,17 +283,26 @@ stmt
                 $$->u.choice.no = $4->u.choice.yes;
         }
     | PART name body
-        { $$ = front_stmt_new(p, FRONT_STMT_PART, front_span_join(@1, @2)); $$->u.part.role = $2; $$->u.part.body = $3; }
+        {
+            $$ = front_stmt_new(p, FRONT_STMT_PART, front_span_join(@1, @2));
+            $$->u.part.role = $2;
+            $$->u.part.body = $3;
+        }
     | RETURN exprs1
         { $$ = front_stmt_new(p, FRONT_STMT_RETURN, @$); $$->u.results = $2; }
     | REQUIRE expr COMMA string
-        { $$ = front_stmt_new(p, FRONT_STMT_REQUIRE, @2); $$->u.require.condition = $2; $$->u.require.message = $4; }
+        {
+            $$ = front_stmt_new(p, FRONT_STMT_REQUIRE, @2);
+            $$->u.require.condition = $2;
+            $$->u.require.message = $4;
+        }
     ;
 
 /* What follows an `if`, as the `yes` of a statement; an `else if` is a list of one. */
 else
     : %empty                                    { $$ = NULL; }
-    | ELSE body                                 { $$ = front_stmt_new(p, FRONT_STMT_IF, @1); $$->u.choice.yes = $2; }
+    | ELSE body
+        { $$ = front_stmt_new(p, FRONT_STMT_IF, @1); $$->u.choice.yes = $2; }
     | ELSE IF expr body else
         {
             FrontStmt *inner = front_stmt_new(p, FRONT_STMT_IF, front_span_join(@2, @3));
@@ -298,8 +321,8 @@ init
     ;
 
 init_value
-    : name                                      { CHECK(init_new(p, $1, NULL, @$, &$$)); }
-    | name LPAREN expr RPAREN                   { CHECK(init_new(p, $1, $3, @$, &$$)); }
+    : name                                      { CHECK(front_init_new(p, $1, NULL, @$, &$$)); }
+    | name LPAREN expr RPAREN                   { CHECK(front_init_new(p, $1, $3, @$, &$$)); }
     ;
 
 /* -- expressions -- */
@@ -314,45 +337,64 @@ expr
             $$->u.choice.no = $5;
         }
     | expr OR expr                              { $$ = front_expr_binary(p, FRONT_OR, $1, $3, @2); }
-    | expr AND expr                             { $$ = front_expr_binary(p, FRONT_AND, $1, $3, @2); }
+    | expr AND expr
+        { $$ = front_expr_binary(p, FRONT_AND, $1, $3, @2); }
     | expr EQ expr                              { $$ = front_expr_binary(p, FRONT_EQ, $1, $3, @2); }
     | expr NE expr                              { $$ = front_expr_binary(p, FRONT_NE, $1, $3, @2); }
     | expr LT expr                              { $$ = front_expr_binary(p, FRONT_LT, $1, $3, @2); }
     | expr LE expr                              { $$ = front_expr_binary(p, FRONT_LE, $1, $3, @2); }
     | expr GT expr                              { $$ = front_expr_binary(p, FRONT_GT, $1, $3, @2); }
     | expr GE expr                              { $$ = front_expr_binary(p, FRONT_GE, $1, $3, @2); }
-    | expr ORELSE expr                          { $$ = front_expr_binary(p, FRONT_ELSE, $1, $3, @2); }
-    | expr PLUS expr                            { $$ = front_expr_binary(p, FRONT_ADD, $1, $3, @2); }
-    | expr MINUS expr                           { $$ = front_expr_binary(p, FRONT_SUB, $1, $3, @2); }
-    | expr STAR expr                            { $$ = front_expr_binary(p, FRONT_MUL, $1, $3, @2); }
-    | expr SLASH expr                           { $$ = front_expr_binary(p, FRONT_DIV, $1, $3, @2); }
-    | expr PERCENT expr                         { $$ = front_expr_binary(p, FRONT_MOD, $1, $3, @2); }
+    | expr ORELSE expr
+        { $$ = front_expr_binary(p, FRONT_ELSE, $1, $3, @2); }
+    | expr PLUS expr
+        { $$ = front_expr_binary(p, FRONT_ADD, $1, $3, @2); }
+    | expr MINUS expr
+        { $$ = front_expr_binary(p, FRONT_SUB, $1, $3, @2); }
+    | expr STAR expr
+        { $$ = front_expr_binary(p, FRONT_MUL, $1, $3, @2); }
+    | expr SLASH expr
+        { $$ = front_expr_binary(p, FRONT_DIV, $1, $3, @2); }
+    | expr PERCENT expr
+        { $$ = front_expr_binary(p, FRONT_MOD, $1, $3, @2); }
     | NOT expr                                  { $$ = front_expr_unary(p, FRONT_NOT, $2, @$); }
-    | WEIGHT string dims init                   { $$ = front_expr_weight(p, $2, $3, @3, $4, false, @$); }
-    | BUFFER string dims init                   { $$ = front_expr_weight(p, $2, $3, @3, $4, true, @$); }
+    | WEIGHT string dims init
+        { $$ = front_expr_weight(p, $2, $3, @3, $4, false, @$); }
+    | BUFFER string dims init
+        { $$ = front_expr_weight(p, $2, $3, @3, $4, true, @$); }
     | MINUS expr %prec NEGATE                   { $$ = front_expr_unary(p, FRONT_NEGATE, $2, @$); }
     ;
 
 postfix
     : primary
     | postfix DOT name
-        { $$ = front_expr_new(p, FRONT_EXPR_MEMBER, @$); $$->u.member.of = $1; $$->u.member.name = $3; }
+        {
+            $$ = front_expr_new(p, FRONT_EXPR_MEMBER, @$);
+            $$->u.member.of = $1;
+            $$->u.member.name = $3;
+        }
     | postfix LBRACKET expr RBRACKET
         { $$ = front_expr_new(p, FRONT_EXPR_INDEX, @$); $$->u.index.of = $1; $$->u.index.at = $3; }
-    | postfix LPAREN args RPAREN                { CHECK($$ = call_new(p, $1, $3, @$)); }
-    | postfix AT string                         { CHECK(call_set_at(p, $1, $3, @$)); $$ = $1; }
+    | postfix LPAREN args RPAREN                { CHECK($$ = front_call_new(p, $1, $3, @$)); }
+    | postfix AT string
+        { CHECK(front_call_set_at(p, $1, $3, @$)); $$ = $1; }
     ;
 
 primary
-    : NAME                                      { $$ = front_expr_new(p, FRONT_EXPR_NAME, @1); $$->u.s = $1; }
-    | INT                                       { $$ = front_expr_new(p, FRONT_EXPR_INT, @1); $$->u.i = $1; }
-    | FLOAT                                     { $$ = front_expr_new(p, FRONT_EXPR_FLOAT, @1); $$->u.f = $1; }
-    | TRUE                                      { $$ = front_expr_new(p, FRONT_EXPR_BOOL, @1); $$->u.b = true; }
+    : NAME
+        { $$ = front_expr_new(p, FRONT_EXPR_NAME, @1); $$->u.s = $1; }
+    | INT
+        { $$ = front_expr_new(p, FRONT_EXPR_INT, @1); $$->u.i = $1; }
+    | FLOAT
+        { $$ = front_expr_new(p, FRONT_EXPR_FLOAT, @1); $$->u.f = $1; }
+    | TRUE
+        { $$ = front_expr_new(p, FRONT_EXPR_BOOL, @1); $$->u.b = true; }
     | FALSE                                     { $$ = front_expr_new(p, FRONT_EXPR_BOOL, @1); }
     | NONE                                      { $$ = front_expr_new(p, FRONT_EXPR_NONE, @1); }
     | string
     | LPAREN expr RPAREN                        { $$ = $2; $$->span = @$; }
-    | LBRACKET exprs RBRACKET                   { $$ = front_expr_new(p, FRONT_EXPR_LIST, @$); $$->u.list = $2; }
+    | LBRACKET exprs RBRACKET
+        { $$ = front_expr_new(p, FRONT_EXPR_LIST, @$); $$->u.list = $2; }
     | LBRACKET expr FOR name IN expr DOTS expr RBRACKET
         {
             $$ = front_expr_new(p, FRONT_EXPR_EACH, @$);
@@ -363,7 +405,8 @@ primary
         }
     ;
 
-string: STRING                                  { $$ = front_expr_new(p, FRONT_EXPR_STRING, @1); $$->u.s = $1; };
+string: STRING
+        { $$ = front_expr_new(p, FRONT_EXPR_STRING, @1); $$->u.s = $1; };
 
 dims
     : LBRACKET RBRACKET                         { $$ = (FrontExprs){0}; }
@@ -400,7 +443,7 @@ arg
 
 /* -- errors: "expected X or Y, saw Z" -- */
 
-/* Tokens that stand for a whole class in messages. A class is named when all its `signs` are expected. */
+/* Tokens that a message names by their class, when both `signs` of the class are expected. */
 typedef struct TokenClass {
     const char *name;
     yysymbol_kind_t signs[2];
@@ -410,18 +453,20 @@ typedef struct TokenClass {
 static const TokenClass token_classes[] = {
     {"a statement",
      {YYSYMBOL_LET, YYSYMBOL_IF},
-     {YYSYMBOL_CONFIG, YYSYMBOL_AXIS, YYSYMBOL_INPUT, YYSYMBOL_WEIGHTS, YYSYMBOL_LET, YYSYMBOL_NAME, YYSYMBOL_FOR,
-      YYSYMBOL_IF, YYSYMBOL_PART, YYSYMBOL_RETURN, YYSYMBOL_REQUIRE, YYSYMBOL_YYEMPTY}},
+     {YYSYMBOL_CONFIG, YYSYMBOL_AXIS, YYSYMBOL_INPUT, YYSYMBOL_WEIGHTS, YYSYMBOL_LET, YYSYMBOL_NAME,
+      YYSYMBOL_FOR, YYSYMBOL_IF, YYSYMBOL_PART, YYSYMBOL_RETURN, YYSYMBOL_REQUIRE,
+      YYSYMBOL_YYEMPTY}},
     {"an expression",
      {YYSYMBOL_INT, YYSYMBOL_NOT},
-     {YYSYMBOL_NAME, YYSYMBOL_STRING, YYSYMBOL_INT, YYSYMBOL_FLOAT, YYSYMBOL_TRUE, YYSYMBOL_FALSE, YYSYMBOL_NONE,
-      YYSYMBOL_LPAREN, YYSYMBOL_LBRACKET, YYSYMBOL_WEIGHT, YYSYMBOL_BUFFER, YYSYMBOL_NOT, YYSYMBOL_MINUS,
-      YYSYMBOL_YYEMPTY}},
+     {YYSYMBOL_NAME, YYSYMBOL_STRING, YYSYMBOL_INT, YYSYMBOL_FLOAT, YYSYMBOL_TRUE, YYSYMBOL_FALSE,
+      YYSYMBOL_NONE, YYSYMBOL_LPAREN, YYSYMBOL_LBRACKET, YYSYMBOL_WEIGHT, YYSYMBOL_BUFFER,
+      YYSYMBOL_NOT, YYSYMBOL_MINUS, YYSYMBOL_YYEMPTY}},
     {"an operator",
      {YYSYMBOL_PLUS, YYSYMBOL_STAR},
-     {YYSYMBOL_PLUS, YYSYMBOL_MINUS, YYSYMBOL_STAR, YYSYMBOL_SLASH, YYSYMBOL_PERCENT, YYSYMBOL_EQ, YYSYMBOL_NE,
-      YYSYMBOL_LT, YYSYMBOL_LE, YYSYMBOL_GT, YYSYMBOL_GE, YYSYMBOL_AND, YYSYMBOL_OR, YYSYMBOL_ORELSE,
-      YYSYMBOL_QUESTION, YYSYMBOL_DOT, YYSYMBOL_LBRACKET, YYSYMBOL_LPAREN, YYSYMBOL_AT, YYSYMBOL_YYEMPTY}},
+     {YYSYMBOL_PLUS, YYSYMBOL_MINUS,    YYSYMBOL_STAR,   YYSYMBOL_SLASH,  YYSYMBOL_PERCENT,
+      YYSYMBOL_EQ,   YYSYMBOL_NE,       YYSYMBOL_LT,     YYSYMBOL_LE,     YYSYMBOL_GT,
+      YYSYMBOL_GE,   YYSYMBOL_AND,      YYSYMBOL_OR,     YYSYMBOL_ORELSE, YYSYMBOL_QUESTION,
+      YYSYMBOL_DOT,  YYSYMBOL_LBRACKET, YYSYMBOL_LPAREN, YYSYMBOL_AT,     YYSYMBOL_YYEMPTY}},
     {"a definition (`model`, `block` or `include`)",
      {YYSYMBOL_MODEL, YYSYMBOL_BLOCK},
      {YYSYMBOL_MODEL, YYSYMBOL_BLOCK, YYSYMBOL_INCLUDE, YYSYMBOL_YYEMPTY}},
@@ -435,10 +480,11 @@ static bool symbol_among(yysymbol_kind_t symbol, const yysymbol_kind_t *symbols,
     return false;
 }
 
-static bool class_stands_for(const TokenClass *class, const yysymbol_kind_t *expected, int n, yysymbol_kind_t symbol)
+static bool class_stands_for(const TokenClass *class, const yysymbol_kind_t *expected, int n,
+                             yysymbol_kind_t symbol)
 {
-    return symbol_among(class->signs[0], expected, n) && symbol_among(class->signs[1], expected, n) &&
-           symbol_among(symbol, class->members, 24);
+    return symbol_among(class->signs[0], expected, n) &&
+           symbol_among(class->signs[1], expected, n) && symbol_among(symbol, class->members, 24);
 }
 
 static const char *expected_text(FrontParse *p, const yysymbol_kind_t *expected, int n)
@@ -460,7 +506,8 @@ static const char *expected_text(FrontParse *p, const yysymbol_kind_t *expected,
             names[n_names++] = yysymbol_name(expected[i]);
     const char *text = n_names ? names[0] : "nothing more";
     for (int i = 1; i < n_names; i++)
-        text = arena_printf(p->s->arena, "%s%s%s", text, i + 1 == n_names ? " or " : ", ", names[i]);
+        text =
+            arena_printf(p->s->arena, "%s%s%s", text, i + 1 == n_names ? " or " : ", ", names[i]);
     return text;
 }
 
@@ -498,8 +545,8 @@ static int yyreport_syntax_error(const yypcontext_t *context, yyscan_t scanner, 
         return 0;
     yysymbol_kind_t expected[YYNTOKENS];
     int n = yypcontext_expected_tokens(context, expected, YYNTOKENS);
-    diag(p->s, *yypcontext_location(context), front_syntax, expected_text(p, expected, n < 0 ? 0 : n),
-         seen_text(p, context));
+    diag(p->s, *yypcontext_location(context), front_syntax,
+         expected_text(p, expected, n < 0 ? 0 : n), seen_text(p, context));
     p->failed = true;
     return 0;
 }
@@ -511,102 +558,4 @@ static void model_yyerror(Span *span, yyscan_t scanner, FrontParse *p, const cha
     (void)message;
     diag(p->s, *span, front_nesting);
     p->failed = true;
-}
-
-/* -- what the rules build -- */
-
-static FrontExpr *call_new(FrontParse *p, FrontExpr *callee, FrontArgs args, Span span)
-{
-    FrontExpr *call = front_expr_new(p, FRONT_EXPR_CALL, span);
-    call->u.call.args = args;
-    if (callee->kind == FRONT_EXPR_NAME) {
-        call->u.call.name = callee->u.s;
-        return call;
-    }
-    if (callee->kind == FRONT_EXPR_MEMBER && callee->u.member.of->kind == FRONT_EXPR_NAME) {
-        call->u.call.name = intern_printf(&p->s->interner, "%s.%s", callee->u.member.of->u.s, callee->u.member.name.name);
-        return call;
-    }
-    diag(p->s, callee->span, front_not_callable);
-    p->failed = true;
-    return NULL;
-}
-
-static bool call_set_at(FrontParse *p, FrontExpr *call, FrontExpr *at, Span span)
-{
-    if (call->kind != FRONT_EXPR_CALL || call->u.call.at) {
-        diag(p->s, span, front_at_place);
-        p->failed = true;
-        return false;
-    }
-    call->u.call.at = at;
-    call->span = span;
-    return true;
-}
-
-static bool init_new(FrontParse *p, FrontName word, FrontExpr *deviation, Span span, FrontInit *out)
-{
-    *out = (FrontInit){.deviation = deviation, .span = span};
-    if (!strcmp(word.name, "normal") && deviation)
-        out->kind = FRONT_INIT_NORMAL;
-    else if (!strcmp(word.name, "one") && !deviation)
-        out->kind = FRONT_INIT_ONE;
-    else if (!strcmp(word.name, "zero") && !deviation)
-        out->kind = FRONT_INIT_ZERO;
-    else {
-        diag(p->s, span, front_init_word, word.name, deviation ? "(...)" : "");
-        p->failed = true;
-        return false;
-    }
-    return true;
-}
-
-static bool type_new(FrontParse *p, FrontName word, FrontTypeExpr *out)
-{
-    static const char *const names[] = {"any", "int", "float", "bool", "string", "list", "dict", "dim", "tuple", "tensor"};
-    enum { N = sizeof names / sizeof names[0] };
-    for (uint32_t i = 0; i < N; i++)
-        if (!strcmp(word.name, names[i])) {
-            *out = (FrontTypeExpr){.kind = (FrontTypeKind)i, .span = word.span};
-            out->any_shape = out->kind == FRONT_TYPE_TENSOR;
-            return true;
-        }
-    diag(p->s, word.span, front_type_word, word.name);
-    const char *near = diag_nearest(word.name, names, N);
-    if (near)
-        diag(p->s, no_span, did_you_mean, near);
-    p->failed = true;
-    return false;
-}
-
-static bool add_block(FrontParse *p, FrontName name, FrontParams params, FrontStmts body)
-{
-    const FrontBlockDef *old = front_defs_block(p->defs, name.name);
-    if (old) {
-        diag(p->s, name.span, front_defined_twice, "block", name.name);
-        diag(p->s, old->name.span, front_defined_here, name.name);
-        p->failed = true;
-        return false;
-    }
-    FrontBlockDef *block = ARENA_NEW(p->s->arena, FrontBlockDef);
-    *block = (FrontBlockDef){name, params, body};
-    PUSH(p->defs->blocks, block);
-    return true;
-}
-
-static bool add_model(FrontParse *p, FrontName name, FrontNames types, FrontStmts body)
-{
-    for (uint32_t i = 0; i < p->defs->models.n; i++) {
-        const FrontModelDef *old = p->defs->models.at[i];
-        if (old->name.name != name.name)
-            continue;
-        diag(p->s, name.span, front_defined_twice, "model", name.name);
-        diag(p->s, old->name.span, front_defined_here, name.name);
-        p->failed = true;
-        return false;
-    }
-    FrontModelDef *model = ARENA_NEW(p->s->arena, FrontModelDef);
-    *model = (FrontModelDef){name, types, body};
-    PUSH(p->defs->models, model);
-    return true;
 }

@@ -44,8 +44,7 @@ static Status write_out(Session *s, const FrontModelRequest *request, const Fron
     *e = (FrontEval){.s = s, .defs = defs, .config = config, .request = request};
     TRY(choose_model(s, defs, config, definition, &e->model));
     TRY(front_eval_model(e));
-    front_config_report_unread(s, config, e->config_read.at, e->config_read.n,
-                               e->model->name.name);
+    front_config_report_unread(s, config, e->config_read.at, e->config_read.n, e->model->name.name);
     return s->strict && s->n_errors ? STATUS_USER : STATUS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Calls of ops: operands and attributes as the op table declares them, names and random keys of results. */
+/* Calls of ops: operands and attributes as the op table has them, results' names, random keys. */
 #include "frontend/model_eval.h"
 
 #include <ctype.h>
@@ -40,16 +40,22 @@ bool front_op_word(Sym name)
     return false;
 }
 
+static void push_words(FrontEval *e, const char *choices, FrontHints *out)
+{
+    for (const char *at = choices; *at;) {
+        size_t length = strcspn(at, "|");
+        vec_push(e->s->arena, out, intern_n(&e->s->interner, at, length));
+        at += length + (at[length] == '|');
+    }
+}
+
 void front_op_words(FrontEval *e, FrontHints *out)
 {
     for (uint32_t k = 1; k < IR_OP_COUNT; k++) {
         const IrOpInfo *info = ir_op_info((IrOpKind)k);
         for (uint32_t i = 0; i < info->n_attr && info->levels & 1u << IR_MODEL; i++)
-            for (const char *at = info->attr[i].type == IR_ATTR_SYM ? info->attr[i].text : ""; *at;) {
-                size_t length = strcspn(at, "|");
-                vec_push(e->s->arena, out, intern_n(&e->s->interner, at, length));
-                at += length + (at[length] == '|');
-            }
+            if (info->attr[i].type == IR_ATTR_SYM)
+                push_words(e, info->attr[i].text, out);
     }
 }
 
@@ -74,7 +80,8 @@ Sym front_value_name(FrontEval *e, Sym name)
         at--;
     if (at == end || !at || e->prefix[at - 1] != '.')
         return name;
-    return intern_printf(&e->s->interner, "%s.%s", name, e->prefix + at);
+    bool apart = isdigit((unsigned char)name[strlen(name) - 1]); /* ln_1 in block 3 is ln_1.3 */
+    return intern_printf(&e->s->interner, apart ? "%s.%s" : "%s%s", name, e->prefix + at);
 }
 
 /* `q_proj` of `...self_attn.q_proj.weight`, for what an op makes of a weight. */
@@ -106,10 +113,11 @@ static Sym result_name(FrontEval *e, const IrOpArgs *args, FrontWant want)
     return front_value_name(e, name ? name : sym(e->s, ir_op_info(args->kind)->name));
 }
 
-/* A random op's key: from its place in the model and its name, so that it does not depend on other ops. */
+/* A random op's key: from its place in the model and its name, whatever other ops there are. */
 static int64_t random_key(FrontEval *e, Sym name)
 {
-    const char *path = arena_printf(e->s->arena, "%s %s", ir_scope_rec(e->m, e->b.scope)->name, name);
+    const char *path =
+        arena_printf(e->s->arena, "%s %s", ir_scope_rec(e->m, e->b.scope)->name, name);
     uint64_t key = map_hash(path, strlen(path), 0) & 0xffffffffu;
     while (map_get(&e->keys, key, NULL))
         key = (key + 1) & 0xffffffffu;
@@ -136,7 +144,7 @@ static void set_random_key(FrontEval *e, const IrOpInfo *info, IrOpArgs *args)
     args->values[n].i = random_key(e, args->name);
 }
 
-/* Errors are told where they are; the op keeps the line that a reader knows it by, the helper's call. */
+/* Errors are told where they are; the op keeps the line that a reader knows it by. */
 static void mark_site(FrontEval *e, IrOp op)
 {
     if (!e->site.line)

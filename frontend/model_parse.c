@@ -8,7 +8,7 @@
 #include "frontend/model_grammar.h"
 #include "frontend/model_lexer.h"
 
-/* `include` paths are relative to the file that holds them; `a/../b` is `b`, so that a file has one name. */
+/* An `include` is relative to its file; `a/../b` is `b`, so that a file has one name. */
 static Sym path_beside(Session *s, const char *file, const char *path)
 {
     const char *slash = strrchr(file, '/');

@@ -1,4 +1,4 @@
-/* Functions that build ops whose shape or meaning the op table cannot tell from operands: reshapes, slices, K/V. */
+/* Functions that build ops which the op table alone does not explain: reshapes, slices, K/V. */
 #include "frontend/model_eval.h"
 
 bool front_arg_tensor(FrontEval *e, const FrontCall *call, uint32_t i, IrValue *out)
@@ -72,7 +72,8 @@ bool front_sugar_heads(FrontEval *e, const FrontCall *call, FrontValue *out)
     if (!front_arg_tensor(e, call, 0, &x) || !arg_dim(e, call, 1, &n))
         return false;
     IrTypeInfo info = *ir_type_info(e->m, ir_value_type(e->g, x));
-    if (!info.rank || info.rank == IR_MAX_RANK || !dim_divide(&info.dim[info.rank - 1], &n, &size)) {
+    if (!info.rank || info.rank == IR_MAX_RANK ||
+        !dim_divide(&info.dim[info.rank - 1], &n, &size)) {
         diag(e->s, arg_span(call, 1), front_heads, ir_type_text(e->m, ir_value_type(e->g, x)),
              (long long)ir_dim_size(&n));
         return false;
@@ -123,8 +124,7 @@ bool front_sugar_reshape(FrontEval *e, const FrontCall *call, FrontValue *out)
             diag(e->s, arg_span(call, 1), front_tensor_size, 62);
             return false;
         }
-        info.dim[info.rank++] =
-            dim->kind == FRONT_VALUE_DIM ? *dim->u.dim : ir_dim_number(size);
+        info.dim[info.rank++] = dim->kind == FRONT_VALUE_DIM ? *dim->u.dim : ir_dim_number(size);
     }
     return reshape(e, call, x, &info, out);
 }
@@ -145,8 +145,8 @@ bool front_sugar_split(FrontEval *e, const FrontCall *call, FrontValue *out)
     for (int64_t i = 0; i < n; i++) {
         const FrontNames *names = call->want.names;
         bool named = names && i < (int64_t)names->n;
-        IrOpArgs args = {.kind = IR_OP_slice, .in = &x, .n_in = 1,
-                         .name = named ? names->at[i].name : NULL};
+        IrOpArgs args = {
+            .kind = IR_OP_slice, .in = &x, .n_in = 1, .name = named ? names->at[i].name : NULL};
         args.attrs[0] = "index";
         args.values[0].i = i;
         args.attrs[1] = "parts";
@@ -163,8 +163,7 @@ bool front_sugar_split(FrontEval *e, const FrontCall *call, FrontValue *out)
 static bool arg_slot(FrontEval *e, const FrontCall *call, Sym *out)
 {
     if (call->args[0].kind != FRONT_VALUE_STRING)
-        return front_type_mismatch(e, arg_span(call, 0), "a K/V slot", "a string",
-                                   &call->args[0]);
+        return front_type_mismatch(e, arg_span(call, 0), "a K/V slot", "a string", &call->args[0]);
     *out = call->args[0].u.s;
     for (const char *c = *out; *c; c++)
         if (*c <= ' ' || *c >= 0x7f || strchr("\"{}()[]=,:!%$@#", *c)) {
@@ -225,8 +224,8 @@ bool front_sugar_kv_shared(FrontEval *e, const FrontCall *call, FrontValue *out)
     if (!held) {
         const char *known = e->slots.n ? "" : "none";
         for (uint32_t i = 0; i < e->slots.n; i++)
-            known = arena_printf(e->s->arena, "%s%s`%s`", known, i ? ", " : "",
-                                 e->slots.at[i].name);
+            known =
+                arena_printf(e->s->arena, "%s%s`%s`", known, i ? ", " : "", e->slots.at[i].name);
         diag(e->s, arg_span(call, 0), front_slot_empty, slot, known);
         return false;
     }

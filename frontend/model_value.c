@@ -98,9 +98,8 @@ static const char *dim_text(Session *s, const IrDim *dim)
     const char *text = "";
     for (uint32_t i = 0; i < dim->n; i++) {
         const char *times = i ? "*" : "";
-        text = dim->f[i].axis
-                   ? arena_printf(s->arena, "%s%s%s", text, times, dim->f[i].axis)
-                   : arena_printf(s->arena, "%s%s%" PRId64, text, times, dim->f[i].size);
+        text = dim->f[i].axis ? arena_printf(s->arena, "%s%s%s", text, times, dim->f[i].axis)
+                              : arena_printf(s->arena, "%s%s%" PRId64, text, times, dim->f[i].size);
     }
     return text;
 }
@@ -157,7 +156,7 @@ bool front_value_text(Session *s, const FrontValue *v, const char **out)
 
 const char *front_type_describe(FrontTypeKind kind)
 {
-    static const char *const names[] = {"anything", "an int",       "a float",     "a bool",  "a string",
-                                        "a list",   "a dict",       "a dim",       "a tuple", "a tensor"};
+    static const char *const names[] = {"anything", "an int", "a float", "a bool",  "a string",
+                                        "a list",   "a dict", "a dim",   "a tuple", "a tensor"};
     return names[kind];
 }

@@ -272,35 +272,48 @@ static Status descend(Session *s, FrontNode *map, const char **path, Span span, 
     return STATUS_OK;
 }
 
-/* Nodes of an override keep their own columns: its text is parsed with the path blanked out. */
-static Status parse_set_value(Session *s, Source set, size_t value_at, FrontNode **out_node)
+/* All overrides are one source, a line each. */
+static Sym add_sets_source(Session *s, const char *const *sets, uint32_t n_sets)
 {
-    char *text = arena_strndup(s->arena, set.text, set.length);
-    memset(text, ' ', value_at);
-    Source blanked = {set.name, text, set.length};
+    const char *text = "";
+    for (uint32_t i = 0; i < n_sets; i++)
+        text = arena_printf(s->arena, "%s%s\n", text, sets[i]);
+    Sym name = sym(s, "--set");
+    if (n_sets)
+        session_add_source(s, (Source){name, text, strlen(text)});
+    return name;
+}
+
+/* Nodes of an override keep their places: its value is parsed behind as much empty text as stands
+ * before it. */
+static Status parse_set_value(Session *s, Sym name, const char *set, uint32_t index,
+                              size_t value_at, FrontNode **out_node)
+{
+    char *text =
+        arena_printf(s->arena, "%*s%*s%s", (int)index, "", (int)value_at, "", set + value_at);
+    memset(text, '\n', index);
+    Source blanked = {name, text, strlen(text)};
     TRY(front_yaml_parse(s, &blanked, out_node));
     if (!*out_node) { /* nothing behind `=`: the key as if it were absent */
         *out_node = ARENA_NEW(s->arena, FrontNode);
         (*out_node)->text = "";
-        (*out_node)->span = (Span){set.name, 1, (uint32_t)value_at + 1, 0};
+        (*out_node)->span = (Span){name, index + 1, (uint32_t)value_at + 1, 0};
     }
     return STATUS_OK;
 }
 
-static Status apply_set(Session *s, FrontNode *root, const char *text, uint32_t index)
+static Status apply_set(Session *s, FrontNode *root, Sym name, const char *set, uint32_t index)
 {
-    Source set = {intern_printf(&s->interner, index ? "--set#%u" : "--set", index + 1), text,
-                  strlen(text)};
-    session_add_source(s, set);
-    const char *equals = strchr(text, '=');
-    Span span = {set.name, 1, 1, equals ? (uint32_t)(equals - text) : 0};
-    if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strstr(text, "..")) {
-        diag(s, span, recipe_set_form, text);
+    const char *equals = strchr(set, '='), *empty_word = strstr(set, "..");
+    Span span = {name, index + 1, 1, equals ? (uint32_t)(equals - set) : 0};
+    if (!equals || equals == set || set[0] == '.' || equals[-1] == '.' ||
+        (empty_word && empty_word < equals)) {
+        diag(s, span, recipe_set_form, set);
         return STATUS_USER;
     }
     FrontNode *value, *map;
-    TRY(parse_set_value(s, set, (size_t)(equals - text) + 1, &value));
-    const char *path = arena_strndup(s->arena, text, (size_t)(equals - text));
+    TRY(parse_set_value(s, name, set, index, (size_t)(equals - set) + 1, &value));
+    const char *path = arena_strndup(s->arena, set, (size_t)(equals - set));
     TRY(descend(s, root, &path, span, &map));
     Sym word = sym(s, path);
     FrontEntry *entry = front_node_find(map, word);
@@ -325,8 +338,9 @@ Status front_recipe_parse(Session *s, const Source *source, const char *const *s
         diag(s, root->span, recipe_root, front_node_what(root));
         return STATUS_USER;
     }
+    Sym sets_name = add_sets_source(s, sets, n_sets);
     for (uint32_t i = 0; i < n_sets; i++)
-        TRY(apply_set(s, root, sets[i], i));
+        TRY(apply_set(s, root, sets_name, sets[i], i));
     Loader l = {.s = s, .recipe = out_recipe};
     TRY(read_presets(&l));
     const FrontEntry *schedule = front_node_find(root, sym(s, "lr_scheduler"));

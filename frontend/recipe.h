@@ -41,8 +41,8 @@ Status front_recipe_load(Session *s, const char *path, const char *const *sets, 
                          FrontRecipe *out_recipe);
 
 /* The same from memory. */
-Status front_recipe_parse(Session *s, const Source *source, const char *const *sets, uint32_t n_sets,
-                          FrontRecipe *out_recipe);
+Status front_recipe_parse(Session *s, const Source *source, const char *const *sets,
+                          uint32_t n_sets, FrontRecipe *out_recipe);
 
 /* -- rules between keys -- */
 

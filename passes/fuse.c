@@ -1,8 +1,8 @@
 /* fuse: groups pointwise and row-wise ops of one iteration space into kernel regions. A group grows from its first op:
- * the ops behind it, within a window, join if they read what the group makes or reads, share its space, its block and
- * its recompute region, and depend on nothing that in turn depends on the group. Then the window is put in order: what
+ * the ops behind it, within a window and its block, join if they read what the group makes or reads, share its space,
+ * and depend on nothing that in turn depends on the group. Then the window is put in order: what
  * does not depend on the group, the group, what does. A result that sums over rows leaves the region: it is complete
- * only at the region's end. Replays never share a region with gradients, and stay within their part. */
+ * only at the region's end. Replays never share a region with gradients, and never move ahead of one. */
 #include "passes/fuse.h"
 
 #include "passes/fuse_space.h"
@@ -23,6 +23,7 @@ typedef struct Fuser {
     IrOp ops[MAX_OPS];
     uint32_t n;
     PassSpace space;
+    bool passed_gradient; /* an op that is no replay stands between the group and here */
 } Fuser;
 
 static int64_t numel(const IrGraph *g, IrValue v)
@@ -124,13 +125,13 @@ static bool is_connected(const Fuser *f, IrOp op)
     return false;
 }
 
-static bool same_neighbourhood(const Fuser *f, IrOp op)
+static bool same_neighbourhood(const Fuser *f, IrOp op) /* the window has seen to the block */
 {
     const IrGraph *g = f->g;
     const IrOpRec *first = ir_op(g, f->ops[0]), *rec = ir_op(g, op);
-    if (first->region.i != rec->region.i || !first->re != !rec->re)
+    if (!first->re != !rec->re)
         return false;
-    return !rec->re || first->scope.i == rec->scope.i;
+    return !rec->re || !f->passed_gradient;
 }
 
 static bool may_join(const Fuser *f, IrOp op, PassSpace *out_space)
@@ -219,8 +220,10 @@ static void scan_unit(Fuser *f, uint32_t at, uint32_t n)
 {
     const IrGraph *g = f->g;
     bool after = false;
-    for (uint32_t k = 0; k < n; k++)
+    for (uint32_t k = 0; k < n; k++) {
         after |= depends(f, g->order.at[at + k]);
+        f->passed_gradient |= !ir_op(g, g->order.at[at + k])->re;
+    }
     for (uint32_t k = 0; after && k < n; k++)
         put_after(f, g->order.at[at + k]);
 }
@@ -237,6 +240,7 @@ static uint32_t grow(Fuser *f, uint32_t start)
     uint32_t end = start + 1;
     f->round++;
     f->n = 0;
+    f->passed_gradient = false;
     f->space = space_of(f, g->order.at[start]);
     join(f, g->order.at[start], f->space);
     IrScope block = block_at(g, start);

@@ -5,10 +5,14 @@
 
 /* -- building in @bwd -- */
 
+/* Named after the op until autodiff names it as somebody's gradient: a name that no saved value can have. */
 static IrValue build(GradCall *c, IrServes serves, const IrOpArgs *args, uint32_t result)
 {
+    IrOpArgs named = *args;
+    Sym of = ir_value(c->fwd, ir_out(c->fwd, c->op, 0))->name;
+    named.name = intern_printf(&c->b->g->m->s->interner, "%s.bwd", of);
     c->b->serves = serves;
-    IrOp op = ir_build(c->b, args);
+    IrOp op = ir_build(c->b, &named);
     return ir_out(c->b->g, op, result);
 }
 

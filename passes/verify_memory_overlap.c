@@ -165,10 +165,10 @@ static void enter(Sweep *s, uint32_t index)
 {
     const Extent *e = &s->extents.at[index];
     uint32_t at = find_active(s, e);
+    if (at > 0 && s->extents.at[s->active[at - 1]].end > e->begin)
+        report(s, e, &s->extents.at[s->active[at - 1]]);
     if (at < s->n_active && s->extents.at[s->active[at]].begin < e->end)
         report(s, e, &s->extents.at[s->active[at]]);
-    else if (at > 0 && s->extents.at[s->active[at - 1]].end > e->begin)
-        report(s, e, &s->extents.at[s->active[at - 1]]);
     memmove(&s->active[at + 1], &s->active[at], (s->n_active - at) * sizeof *s->active);
     s->active[at] = index;
     s->n_active++;

@@ -37,7 +37,8 @@ static void touch_chunk(const void *context, uint32_t phase, uint64_t chunk, voi
     (void)phase;
     (void)scratch;
     const RtArena *arena = context;
-    uint64_t end = (chunk + 1) * TOUCH_BYTES < arena->mapped ? (chunk + 1) * TOUCH_BYTES : arena->mapped;
+    uint64_t end =
+        (chunk + 1) * TOUCH_BYTES < arena->mapped ? (chunk + 1) * TOUCH_BYTES : arena->mapped;
     for (uint64_t at = chunk * TOUCH_BYTES; at < end; at += 4096)
         *(volatile unsigned char *)(arena->base + at) = 0;
 }

@@ -1,4 +1,5 @@
-/* arena_map: the one piece of memory that a step works in: zeroed, aligned to 2 MiB, in huge pages where there are. */
+/* arena_map: the one piece of memory that a step works in: zeroed, aligned to 2 MiB, in huge pages
+ * where there are. */
 #ifndef RUNTIME_ARENA_MAP_H
 #define RUNTIME_ARENA_MAP_H
 

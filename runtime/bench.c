@@ -24,10 +24,12 @@ static void print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
     const PlanHeader *header = run->rt->plan.header;
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
     double median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
-    fprintf(out, "bench | steps %lld | threads %u | ms_per_step median %.4f min %.4f max %.4f\n", (long long)n,
-            rt_pool_threads(run->rt->pool), median * 1e3, seconds[0] * 1e3, seconds[n - 1] * 1e3);
-    fprintf(out, "bench | tokens_per_s %.2f | gflop_per_s %.2f | arena_bytes %llu\n", run->log.tokens / median,
-            (double)header->flops_per_step / median / 1e9, (unsigned long long)header->arena_bytes);
+    fprintf(out, "bench | steps %lld | threads %u | ms_per_step median %.4f min %.4f max %.4f\n",
+            (long long)n, rt_pool_threads(run->rt->pool), median * 1e3, seconds[0] * 1e3,
+            seconds[n - 1] * 1e3);
+    fprintf(out, "bench | tokens_per_s %.2f | gflop_per_s %.2f | arena_bytes %llu\n",
+            run->log.tokens / median, (double)header->flops_per_step / median / 1e9,
+            (unsigned long long)header->arena_bytes);
 }
 
 Status rt_bench(RtRun *run)

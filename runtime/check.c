@@ -6,7 +6,8 @@
 #include "base/dtype.h"
 #include "runtime/plan_shapes.h"
 
-/* All bits set are a NaN in every float type and -1 in every signed one, which is neither an id nor an ignored target. */
+/* All bits set are a NaN in every float type and -1 in every signed one, which is neither an id nor
+ * an ignored target. */
 enum { POISON = 0xff };
 
 /* -- non-finite values: an exponent of ones -- */
@@ -74,11 +75,12 @@ static uint64_t input_bytes(const RtPlan *plan, const PlanInput *input)
 static uint32_t kept_pieces(const RtPlan *plan, Piece *pieces)
 {
     const PlanScalars *s = &plan->header->scalars;
-    const uint64_t scalars[] = {s->lr, s->step, s->seed, s->count, s->inverse, s->loss_sum,
+    const uint64_t scalars[] = {s->lr,   s->step, s->seed, s->count,   s->inverse,  s->loss_sum,
                                 s->loss, s->norm, s->coef, s->skipped, s->eval_sum, s->sample0};
     uint32_t n = 0;
     for (uint64_t i = 0; i < plan->n_states; i++)
-        pieces[n++] = (Piece){plan->states[i].offset, plan->states[i].offset + plan->states[i].bytes};
+        pieces[n++] =
+            (Piece){plan->states[i].offset, plan->states[i].offset + plan->states[i].bytes};
     for (uint64_t i = 0; i < plan->n_inputs; i++)
         pieces[n++] = (Piece){plan->inputs[i].offset,
                               plan->inputs[i].offset + input_bytes(plan, &plan->inputs[i])};
@@ -123,9 +125,7 @@ void rt_check_states(RtCheck *check)
 
 #define R(tensor) (1u << (PLAN_T_##tensor))
 
-/* The tensors that a kernel writes and that are finite in a sound run. A fused kernel's tensors are in its own order:
- * all of them count, and an operand that was not finite has been named where it was made. */
-static uint32_t results_of(uint32_t kernel)
+uint32_t rt_check_results(uint32_t kernel)
 {
     static const uint32_t results[PLAN_KERNEL_COUNT] = {
         [PLAN_KERNEL_fused] = UINT32_MAX,
@@ -134,7 +134,8 @@ static uint32_t results_of(uint32_t kernel)
         [PLAN_KERNEL_embed_grad] = R(embed_grad_dtable),
         [PLAN_KERNEL_rope_table] = R(rope_table_cos) | R(rope_table_sin),
         [PLAN_KERNEL_attention] = R(attention_o), /* lse of a row that sees no key is no number */
-        [PLAN_KERNEL_attention_grad] = R(attention_grad_dq) | R(attention_grad_dk) | R(attention_grad_dv),
+        [PLAN_KERNEL_attention_grad] =
+            R(attention_grad_dq) | R(attention_grad_dk) | R(attention_grad_dv),
         [PLAN_KERNEL_lm_loss] = R(lm_loss_loss) | R(lm_loss_lse),
         [PLAN_KERNEL_lm_loss_grad] = R(lm_loss_grad_dh) | R(lm_loss_grad_dw),
         [PLAN_KERNEL_concat] = R(concat_y),
@@ -154,15 +155,16 @@ static void find_nonfinite(RtCheck *check, uint64_t i)
     const RtPlan *plan = check->plan;
     const PlanInstr *instr = &check->exec->instrs[i];
     const RtCall *call = &check->exec->calls[i];
-    uint32_t results = results_of(instr->kernel);
+    uint32_t results = rt_check_results(instr->kernel);
     for (uint32_t t = 0; t < instr->n_tensors && !check->found; t++) {
         if (!(results == UINT32_MAX || (t < 32 && results >> t & 1)) || !call->at[t] ||
             !rt_tensor_has_nonfinite(&call->tensor[t], call->at[t]))
             continue;
         check->found = true;
-        diag(check->s, no_span, check_value, (long long)check->step, rt_plan_string(plan, instr->name),
-             rt_kernel_shape(instr->kernel)->name, rt_plan_string(plan, call->tensor[t].name),
-             rt_plan_string(plan, instr->file), instr->line);
+        diag(check->s, no_span, check_value, (long long)check->step,
+             rt_plan_string(plan, instr->name), rt_kernel_shape(instr->kernel)->name,
+             rt_plan_string(plan, call->tensor[t].name), rt_plan_file(plan, instr->file),
+             instr->line);
     }
 }
 

@@ -1,5 +1,6 @@
-/* check: what --check does. Every buffer is filled with NaN before it is first written and when its life ends, so that
- * a plan that reads too late cannot stay unseen, and the first non-finite result is named. Results do not change. */
+/* check: what --check does. Every buffer is filled with NaN before it is first written and when its
+ * life ends, so that a plan that reads too late cannot stay unseen, and the first non-finite result
+ * is named. Results do not change. */
 #ifndef RUNTIME_CHECK_H
 #define RUNTIME_CHECK_H
 
@@ -20,6 +21,10 @@ void rt_check_poison(const RtCheck *check);
 void rt_check_states(RtCheck *check);
 /* An RtWatchFn over RtCheck. */
 void rt_check_after(void *context, uint64_t instr);
+
+/* Bit t: the kernel writes its tensor t, and that is finite in a sound run. A fused kernel's tensors are in its own
+ * order: all of them count, and an operand that was not finite has been named where it was made. */
+uint32_t rt_check_results(uint32_t kernel);
 
 /* Whether an element of the tensor at `base` is not finite; false for integers. */
 bool rt_tensor_has_nonfinite(const PlanTensor *tensor, const void *base);

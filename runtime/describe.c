@@ -4,8 +4,9 @@
 
 static void describe_states(const RtPlan *plan, FILE *out)
 {
-    static const char *const kinds[] = {"parameters", "buffers", "masters", "first moments", "second moments",
-                                        "gradient accumulators", "scalars"};
+    static const char *const kinds[] = {"parameters",    "buffers",        "masters",
+                                        "first moments", "second moments", "gradient accumulators",
+                                        "scalars"};
     char text[32];
     for (uint32_t kind = 0; kind <= PLAN_STATE_SCALAR; kind++) {
         uint64_t n = 0, bytes = 0, trained = 0;
@@ -29,7 +30,8 @@ static void describe_inputs(const RtPlan *plan, FILE *out)
 {
     for (uint64_t i = 0; i < plan->n_inputs; i++) {
         const PlanInput *input = &plan->inputs[i];
-        fprintf(out, "input | %s %s [", rt_plan_string(plan, input->name), dtype_name((DType)input->dtype));
+        fprintf(out, "input | %s %s [", rt_plan_string(plan, input->name),
+                dtype_name((DType)input->dtype));
         for (uint32_t d = 0; d < input->rank; d++)
             fprintf(out, "%s%lld", d ? ", " : "", (long long)input->dim[d]);
         fprintf(out, "]%s\n", input->eval ? ", evaluation too" : "");
@@ -46,20 +48,25 @@ static void describe_kernels(const RtPlan *plan, FILE *out)
                 replays += plan->instrs[i].replay != 0;
             }
         if (n)
-            fprintf(out, "kernel | %-16s %8llu launches, %llu of them replays\n", rt_kernel_shape(kernel)->name,
-                    (unsigned long long)n, (unsigned long long)replays);
+            fprintf(out, "kernel | %-16s %8llu launches, %llu of them replays\n",
+                    rt_kernel_shape(kernel)->name, (unsigned long long)n,
+                    (unsigned long long)replays);
     }
+}
+
+static void outside_line(const char *name, uint64_t bytes, FILE *out)
+{
+    char text[32];
+    fprintf(out, "outside arena | %-32s %16llu B  %s\n", name, (unsigned long long)bytes,
+            rt_bytes_text(bytes, text));
 }
 
 static void describe_outside(const RtPlan *plan, uint32_t threads, FILE *out)
 {
-    char text[32];
-    uint64_t scratch = plan->header->thread_scratch_bytes * threads;
-    fprintf(out, "outside arena | %-32s %16llu B  %s\n", "worker scratch", (unsigned long long)scratch,
-            rt_bytes_text(scratch, text));
+    outside_line("worker scratch", plan->header->thread_scratch_bytes * threads, out);
+    outside_line("matrix-product buffers, about", rt_product_buffer_bytes(plan, threads), out);
     for (uint64_t i = 0; i < plan->n_outside; i++)
-        fprintf(out, "outside arena | %-32s %16llu B  %s\n", rt_plan_string(plan, plan->outside[i].name),
-                (unsigned long long)plan->outside[i].bytes, rt_bytes_text(plan->outside[i].bytes, text));
+        outside_line(rt_plan_string(plan, plan->outside[i].name), plan->outside[i].bytes, out);
 }
 
 void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out)
@@ -67,11 +74,14 @@ void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out)
     const PlanHeader *h = plan->header;
     char text[32];
     fprintf(out, "model | %s\n", rt_plan_string(plan, h->model));
-    fprintf(out, "step | %lld micro-batches of %lld x %lld tokens | %llu instructions, %llu to evaluate | %.6g FLOPs\n",
+    fprintf(out,
+            "step | %lld micro-batches of %lld x %lld tokens | %llu instructions, %llu to evaluate "
+            "| %.6g FLOPs\n",
             (long long)h->micro_batches, (long long)h->batch, (long long)h->seq,
             (unsigned long long)plan->n_instrs, (unsigned long long)plan->n_eval_instrs,
             (double)h->flops_per_step);
-    fprintf(out, "arena | %llu B  %s\n", (unsigned long long)h->arena_bytes, rt_bytes_text(h->arena_bytes, text));
+    fprintf(out, "arena | %llu B  %s\n", (unsigned long long)h->arena_bytes,
+            rt_bytes_text(h->arena_bytes, text));
     describe_outside(plan, threads, out);
     describe_states(plan, out);
     describe_inputs(plan, out);

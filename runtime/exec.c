@@ -42,7 +42,8 @@ static uint32_t phases_of(const RtKernel *kernel, const RtCall *call)
     return kernel->phases ? kernel->phases(call) : 1;
 }
 
-static Status prepare_calls(Session *s, const RtExecRequest *q, void **at, RtExec *exec, uint64_t *out_jobs)
+static Status prepare_calls(Session *s, const RtExecRequest *q, void **at, RtExec *exec,
+                            uint64_t *out_jobs)
 {
     uint64_t n_jobs = 0;
     for (uint64_t i = 0; i < q->n_instrs; i++) {
@@ -70,8 +71,8 @@ static void prepare_jobs(const RtExecRequest *q, RtExec *exec)
         uint32_t phases = phases_of(kernel, call);
         exec->first_job[i] = n;
         for (uint32_t phase = 0; phase < phases; phase++)
-            exec->jobs[n++] = (RtJob){
-                kernel->run, call, kernel->chunks ? kernel->chunks(call, phase) : 1, phase};
+            exec->jobs[n++] =
+                (RtJob){kernel->run, call, kernel->chunks ? kernel->chunks(call, phase) : 1, phase};
     }
     exec->first_job[q->n_instrs] = n;
 }
@@ -88,8 +89,8 @@ Status rt_exec_prepare(Session *s, const RtExecRequest *request, RtExec *out_exe
     TRY(prepare_calls(s, request, at, out_exec, &n_jobs));
     out_exec->jobs = ARENA_ARRAY(s->arena, RtJob, n_jobs);
     prepare_jobs(request, out_exec);
-    out_exec->table_bytes = n * (sizeof(RtCall) + sizeof(uint32_t)) + n_at * sizeof(void *) +
-                            n_jobs * sizeof(RtJob);
+    out_exec->table_bytes =
+        n * (sizeof(RtCall) + sizeof(uint32_t)) + n_at * sizeof(void *) + n_jobs * sizeof(RtJob);
     return STATUS_OK;
 }
 
@@ -126,8 +127,8 @@ bool rt_exec_run(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool, u
     return true;
 }
 
-bool rt_exec_run_watched(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool, RtWatchFn watch,
-                         void *context, uint64_t *out_instr)
+bool rt_exec_run_watched(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool,
+                         RtWatchFn watch, void *context, uint64_t *out_instr)
 {
     for (uint64_t i = from; i < to; i++) {
         if (!rt_exec_run(exec, i, i + 1, pool, out_instr))

@@ -1,4 +1,5 @@
-/* exec: an instruction list prepared to run: addresses resolved, phases and chunks counted, nothing left to decide. */
+/* exec: an instruction list prepared to run: addresses resolved, phases and chunks counted, nothing
+ * left to decide. */
 #ifndef RUNTIME_EXEC_H
 #define RUNTIME_EXEC_H
 
@@ -40,9 +41,10 @@ Status rt_exec_prepare(Session *s, const RtExecRequest *request, RtExec *out_exe
 /* What looks on: called after every instruction of rt_exec_run_watched. */
 typedef void (*RtWatchFn)(void *context, uint64_t instr);
 
-/* Runs instructions [from, to). False: a kernel raised a fault; *out_instr is the instruction. Allocates nothing. */
+/* Runs instructions [from, to). False: a kernel raised a fault; *out_instr is the instruction.
+ * Allocates nothing. */
 bool rt_exec_run(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool, uint64_t *out_instr);
-bool rt_exec_run_watched(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool, RtWatchFn watch,
-                         void *context, uint64_t *out_instr);
+bool rt_exec_run_watched(const RtExec *exec, uint64_t from, uint64_t to, RtPool *pool,
+                         RtWatchFn watch, void *context, uint64_t *out_instr);
 
 #endif

@@ -25,7 +25,8 @@ static void run_rows(const RtCall *call, uint64_t chunk)
 {
     const StepKernel *code = call->code;
     int64_t row = (int64_t)chunk * code->rows_per_chunk;
-    int64_t row_end = row + code->rows_per_chunk < code->rows ? row + code->rows_per_chunk : code->rows;
+    int64_t row_end =
+        row + code->rows_per_chunk < code->rows ? row + code->rows_per_chunk : code->rows;
     unsigned char *partials = NULL;
     if (code->partial_bytes)
         partials = (unsigned char *)call->workspace + (int64_t)chunk * code->partial_bytes;

@@ -1,5 +1,6 @@
-/* kernel: what the executor calls. A kernel runs in phases with a barrier between; a phase is chunks that are cut from
- * shapes alone, never from the number of threads, and may run in any order on any worker. */
+/* kernel: what the executor calls. A kernel runs in phases with a barrier between; a phase is
+ * chunks that are cut from shapes alone, never from the number of threads, and may run in any order
+ * on any worker. */
 #ifndef RUNTIME_KERNEL_H
 #define RUNTIME_KERNEL_H
 
@@ -9,11 +10,11 @@ typedef struct RtCall {
     const PlanInstr *instr;
     const PlanTensor *tensor;
     const PlanParam *param;
-    void *const *at;      /* base address per tensor; NULL: absent */
+    void *const *at; /* base address per tensor; NULL: absent */
     void *workspace;
     const StepKernel *code; /* kernel `fused` */
     const int64_t *random;  /* step, seed, index of the step's first sample */
-    struct RtFault *fault;  /* where a kernel reports what stops the run (an id outside its table) */
+    struct RtFault *fault; /* where a kernel reports what stops the run (an id outside its table) */
 } RtCall;
 
 typedef struct RtFault { /* first one wins; see rt_fault_raise */
@@ -25,7 +26,7 @@ void rt_fault_raise(RtFault *fault, const char *format, ...) __attribute__((form
 
 typedef struct RtKernel {
     const char *name;
-    uint32_t (*phases)(const RtCall *call); /* NULL: one */
+    uint32_t (*phases)(const RtCall *call);                 /* NULL: one */
     uint64_t (*chunks)(const RtCall *call, uint32_t phase); /* NULL: one */
     /* scratch: this worker's own, header.thread_scratch_bytes, 64-byte aligned */
     void (*run)(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch);

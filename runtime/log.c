@@ -8,7 +8,8 @@
 #include "base/diag.h"
 #include "runtime/json.h"
 
-static const double peak_flops = 989.4e12; /* of one GPU in bf16: what `mfu` is a share of, on any target */
+/* Of one GPU in bf16: what `mfu` is a share of, on any target. */
+static const double peak_flops = 989.4e12;
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
 Status rt_log_open(Session *s, const RtPlan *plan, const char *path, bool append, RtLog *out_log)
@@ -72,26 +73,26 @@ static int clipped(int length)
 
 int rt_log_step_line(const RtLog *log, const RtStepResult *r, double seconds, char *out_line)
 {
-    return clipped(snprintf(out_line, RT_LOG_LINE,
-                            "step %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps %.2f | "
-                            "num_label_tokens %lld%s\n",
-                            (long long)r->step, r->loss, r->norm, (double)r->lr,
-                            (double)log->arena_bytes / gib, log->tokens / seconds, (long long)r->targets,
-                            r->skipped ? " | skipped" : ""));
+    return clipped(snprintf(
+        out_line, RT_LOG_LINE,
+        "step %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps %.2f | "
+        "num_label_tokens %lld%s\n",
+        (long long)r->step, r->loss, r->norm, (double)r->lr, (double)log->arena_bytes / gib,
+        log->tokens / seconds, (long long)r->targets, r->skipped ? " | skipped" : ""));
 }
 
 int rt_log_step_json(const RtLog *log, const RtStepResult *r, double seconds, char *out_line)
 {
     double tps = log->tokens / seconds;
-    return clipped(snprintf(out_line, RT_LOG_LINE,
-                            "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
-                            "\"mem_bytes\": %llu, \"tps\": %s, \"tps_per_gpu\": %s, \"mfu\": %s, "
-                            "\"num_label_tokens\": %lld, \"step_time_s\": %s, \"skipped\": %s}\n",
-                            (long long)r->step, rt_json_f64(r->loss).text, rt_json_f64(r->norm).text,
-                            rt_json_f32(r->lr).text, (unsigned long long)log->arena_bytes,
-                            rt_json_f64(tps).text, rt_json_f64(tps).text,
-                            rt_json_f64(log->flops / seconds / peak_flops).text, (long long)r->targets,
-                            rt_json_f64(seconds).text, r->skipped ? "true" : "false"));
+    return clipped(snprintf(
+        out_line, RT_LOG_LINE,
+        "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+        "\"mem_bytes\": %llu, \"tps\": %s, \"tps_per_gpu\": %s, \"mfu\": %s, "
+        "\"num_label_tokens\": %lld, \"step_time_s\": %s, \"skipped\": %s}\n",
+        (long long)r->step, rt_json_f64(r->loss).text, rt_json_f64(r->norm).text,
+        rt_json_f32(r->lr).text, (unsigned long long)log->arena_bytes, rt_json_f64(tps).text,
+        rt_json_f64(tps).text, rt_json_f64(log->flops / seconds / peak_flops).text,
+        (long long)r->targets, rt_json_f64(seconds).text, r->skipped ? "true" : "false"));
 }
 
 void rt_log_step(RtLog *log, const RtStepResult *result, double seconds)
@@ -106,12 +107,13 @@ void rt_log_eval(RtLog *log, int64_t step, double loss, int64_t targets, int64_t
 {
     char line[RT_LOG_LINE];
     int length = snprintf(line, sizeof line,
-                          "eval | loss %.4f | step %lld | batches %lld | num_label_tokens %lld\n", loss,
-                          (long long)step, (long long)batches, (long long)targets);
+                          "eval | loss %.4f | step %lld | batches %lld | num_label_tokens %lld\n",
+                          loss, (long long)step, (long long)batches, (long long)targets);
     put_line(log, line, clipped(length));
-    length = snprintf(line, sizeof line,
-                      "{\"step\": %lld, \"eval_loss\": %s, \"eval_batches\": %lld, \"num_label_tokens\": %lld}\n",
-                      (long long)step, rt_json_f64(loss).text, (long long)batches, (long long)targets);
+    length = snprintf(
+        line, sizeof line,
+        "{\"step\": %lld, \"eval_loss\": %s, \"eval_batches\": %lld, \"num_label_tokens\": %lld}\n",
+        (long long)step, rt_json_f64(loss).text, (long long)batches, (long long)targets);
     put_json(log, line, clipped(length));
 }
 

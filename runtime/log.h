@@ -1,4 +1,5 @@
-/* log: step lines on standard output and JSON lines in a file. Lines are made in fixed buffers and written whole. */
+/* log: step lines on standard output and JSON lines in a file. Lines are made in fixed buffers and
+ * written whole. */
 #ifndef RUNTIME_LOG_H
 #define RUNTIME_LOG_H
 
@@ -9,11 +10,11 @@ enum { RT_LOG_LINE = 1024 };
 typedef struct RtLog {
     Session *s;
     const char *path;
-    int out, fd;          /* standard output, or -1 for silence; the log file, or -1 */
-    double tokens;        /* of the global batch */
-    double flops;         /* of a step, without replays */
+    int out, fd;   /* standard output, or -1 for silence; the log file, or -1 */
+    double tokens; /* of the global batch */
+    double flops;  /* of a step, without replays */
     uint64_t arena_bytes;
-    bool failed;          /* the log file could not be written; said once */
+    bool failed; /* the log file could not be written; said once */
 } RtLog;
 
 /* path NULL: no file. A resumed run goes on in the file that is there. */

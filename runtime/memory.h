@@ -16,6 +16,9 @@ typedef struct RtMemory {
     uint64_t peak;    /* resident at most so far */
 } RtMemory;
 
+/* What the library of matrix products packs operands into, for all threads, about. */
+uint64_t rt_product_buffer_bytes(const RtPlan *plan, uint32_t threads);
+
 void rt_memory_measure(const Rt *rt, RtMemory *out_memory);
 /* One line each, and what no line explains. */
 void rt_memory_print(const RtMemory *memory, FILE *out);

@@ -7,7 +7,13 @@
 #include "base/diag.h"
 #include "runtime/pool.h"
 
-typedef enum OptionType { OPTION_TEXT, OPTION_COUNT, OPTION_POSITIVE, OPTION_NUMBER, OPTION_FLAG } OptionType;
+typedef enum OptionType {
+    OPTION_TEXT,
+    OPTION_COUNT,
+    OPTION_POSITIVE,
+    OPTION_NUMBER,
+    OPTION_FLAG
+} OptionType;
 
 typedef struct Option {
     const char *name; /* with its dashes */

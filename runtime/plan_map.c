@@ -99,7 +99,8 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
         return "its parameters lie outside the table";
     if (!is_range(instr->first_death, instr->n_deaths, plan->n_deaths))
         return "its deaths lie outside the table";
-    if (instr->n_tensors < shape->n_tensors || (!shape->variadic && instr->n_tensors > shape->n_tensors))
+    if (instr->n_tensors < shape->n_tensors ||
+        (!shape->variadic && instr->n_tensors > shape->n_tensors))
         return "it has not as many tensors as its kernel";
     if (!fused && instr->n_params != shape->n_params)
         return "it has not as many parameters as its kernel";
@@ -119,7 +120,8 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
     const char *fault = rt_plan_shape_fault(instr, tensors, params);
     if (fault || fused)
         return fault;
-    if (plan->header->thread_scratch_bytes < plan_scratch_bytes((PlanKernel)instr->kernel, params, tensors))
+    if (plan->header->thread_scratch_bytes <
+        plan_scratch_bytes((PlanKernel)instr->kernel, params, tensors))
         return "its kernel needs more scratch than the workers have";
     return NULL;
 }
@@ -154,16 +156,18 @@ static const char *input_fault(const Reader *r, const PlanInput *input)
     if (input->dtype != DTYPE_I32)
         return "its dtype is not i32";
     uint64_t bytes = dims_bytes(input->dtype, input->rank, input->dim), total;
-    if (bytes == UINT64_MAX || input->stride_bytes < bytes || input->stride_bytes % 4 || input->offset % 4)
+    if (bytes == UINT64_MAX || input->stride_bytes < bytes || input->stride_bytes % 4 ||
+        input->offset % 4)
         return "its pieces have an impossible layout";
-    if (__builtin_mul_overflow((uint64_t)(r->plan->header->micro_batches - 1), (uint64_t)input->stride_bytes,
-                               &total) ||
+    if (__builtin_mul_overflow((uint64_t)(r->plan->header->micro_batches - 1),
+                               (uint64_t)input->stride_bytes, &total) ||
         __builtin_add_overflow(total, bytes, &total) || !in_arena(r, input->offset, total))
         return "it ends outside the arena";
     return NULL;
 }
 
-static const char *dense_fault(const Reader *r, const PlanTensor *t, uint32_t rank, const int64_t *dim)
+static const char *dense_fault(const Reader *r, const PlanTensor *t, uint32_t rank,
+                               const int64_t *dim)
 {
     const char *fault = tensor_fault(r, t);
     if (fault)
@@ -254,14 +258,14 @@ static Status check_scalars(Reader *r)
         const char *name;
         uint64_t offset, bytes;
     } scalars[] = {
-        {"lr", s->lr, 4}, {"step", s->step, 8}, {"seed", s->seed, 8}, {"count", s->count, 8},
-        {"inverse", s->inverse, 4}, {"loss_sum", s->loss_sum, 8}, {"loss", s->loss, 8},
-        {"norm", s->norm, 8}, {"coef", s->coef, 4}, {"skipped", s->skipped, 8},
-        {"eval_sum", s->eval_sum, 8}, {"sample0", s->sample0, 8},
+        {"lr", s->lr, 4},           {"step", s->step, 8},         {"seed", s->seed, 8},
+        {"count", s->count, 8},     {"inverse", s->inverse, 4},   {"loss_sum", s->loss_sum, 8},
+        {"loss", s->loss, 8},       {"norm", s->norm, 8},         {"coef", s->coef, 4},
+        {"skipped", s->skipped, 8}, {"eval_sum", s->eval_sum, 8}, {"sample0", s->sample0, 8},
     };
     for (uint64_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
-        if (scalars[i].offset != PLAN_ABSENT &&
-            (scalars[i].offset % scalars[i].bytes || !in_arena(r, scalars[i].offset, scalars[i].bytes)))
+        if (scalars[i].offset != PLAN_ABSENT && (scalars[i].offset % scalars[i].bytes ||
+                                                 !in_arena(r, scalars[i].offset, scalars[i].bytes)))
             return bad_record(r, "scalar", i, "it ends outside the arena");
     return STATUS_OK;
 }
@@ -317,10 +321,12 @@ static Status check_records(Reader *r)
     CHECK_EACH(r, grads, "gradient", grad_fault);
     CHECK_EACH(r, outside, "line of memory outside the arena", outside_fault);
     TRY(check_instrs(r, "instruction", r->plan->instrs, r->plan->n_instrs));
-    return check_instrs(r, "instruction of the evaluation", r->plan->eval_instrs, r->plan->n_eval_instrs);
+    return check_instrs(r, "instruction of the evaluation", r->plan->eval_instrs,
+                        r->plan->n_eval_instrs);
 }
 
-Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels, RtPlan *out_plan)
+Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels,
+                   RtPlan *out_plan)
 {
     *out_plan = (RtPlan){0};
     Reader r = {s, bytes, n_bytes, n_native_kernels, out_plan};

@@ -1,4 +1,5 @@
-/* plan_map: a plan's bytes as typed tables, after every index and range in them has been checked. */
+/* plan_map: a plan's bytes as typed tables, after every index and range in them has been checked.
+ */
 #ifndef RUNTIME_PLAN_MAP_H
 #define RUNTIME_PLAN_MAP_H
 
@@ -17,18 +18,25 @@ typedef struct RtPlan {
     const PlanGrad *grads;
     const PlanOutside *outside;
     const char *strings;
-    uint64_t n_instrs, n_eval_instrs, n_tensors, n_params, n_deaths, n_states, n_inputs, n_kept, n_grads, n_outside,
-        n_strings;
+    uint64_t n_instrs, n_eval_instrs, n_tensors, n_params, n_deaths, n_states, n_inputs, n_kept,
+        n_grads, n_outside, n_strings;
 } RtPlan;
 
-/* Checks everything that running relies on: magic, version, hash, table bounds, string terminators, tensors and
- * workspaces within the arena, kernels' tensor and parameter counts, shapes against the kernels' own formulas.
- * A bad plan is one diagnostic that names the record, and STATUS_ENV. */
-Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels, RtPlan *out_plan);
+/* Checks everything that running relies on: magic, version, hash, table bounds, string terminators,
+ * tensors and workspaces within the arena, kernels' tensor and parameter counts, shapes against the
+ * kernels' own formulas. A bad plan is one diagnostic that names the record, and STATUS_ENV. */
+Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels,
+                   RtPlan *out_plan);
 
 static inline const char *rt_plan_string(const RtPlan *plan, uint32_t at)
 {
     return plan->strings + at;
+}
+
+/* Of a source file, for messages. */
+static inline const char *rt_plan_file(const RtPlan *plan, uint32_t at)
+{
+    return plan->strings[at] ? plan->strings + at : "(no source)";
 }
 
 #endif

@@ -282,7 +282,8 @@ static void shape_advance(Question *q)
     MUST(advance, coef, 1, WIDE);
 }
 
-const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensors, const PlanParam *params)
+const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensors,
+                                const PlanParam *params)
 {
     static void (*const questions[])(Question *) = {
 #define KERNEL(name, ...) shape_##name,

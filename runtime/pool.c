@@ -12,13 +12,13 @@
 
 #include "base/diag.h"
 
-/* About 20 us of looking before a thread sleeps: longer than the gap between two phases of a step, shorter than what
- * anybody else on the machine would miss. */
+/* About 20 us of looking before a thread sleeps: longer than the gap between two phases of a step,
+ * shorter than what anybody else on the machine would miss. */
 enum { SPINS = 1000 };
 
-/* A phase on offer. `ticket` says how many of its chunks nobody has taken yet, with the phase's number above that, so
- * that a worker who comes late cannot take a chunk of a phase that it has not seen. The other fields change only while
- * no chunk is taken or on offer. */
+/* A phase on offer. `ticket` says how many of its chunks nobody has taken yet, with the phase's
+ * number above that, so that a worker who comes late cannot take a chunk of a phase that it has not
+ * seen. The other fields change only while no chunk is taken or on offer. */
 struct RtPool {
     _Alignas(64) _Atomic uint64_t ticket; /* epoch << 32 | chunks left */
     RtChunkFn fn;
@@ -37,7 +37,7 @@ struct RtPool {
         RtPool *pool;
         pthread_t thread;
         void *scratch;
-    } *workers; /* threads - 1 */
+    } * workers; /* threads - 1 */
 };
 
 static void relax(void)
@@ -89,7 +89,8 @@ static void *worker_main(void *argument)
 {
     struct Worker *worker = argument;
     RtPool *pool = worker->pool;
-    memset(worker->scratch, 0, pool->scratch_bytes); /* its pages are there before the first step, near this CPU */
+    memset(worker->scratch, 0,
+           pool->scratch_bytes); /* its pages are there before the first step, near this CPU */
     for (;;) {
         uint32_t seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
         work(pool, worker->scratch);
@@ -125,8 +126,8 @@ static void wait_done(RtPool *pool, uint32_t n_chunks)
     atomic_store_explicit(&pool->caller_sleeps, false, memory_order_relaxed);
 }
 
-static void run_some(RtPool *pool, RtChunkFn fn, const void *context, uint32_t phase, uint64_t first,
-                     uint32_t n)
+static void run_some(RtPool *pool, RtChunkFn fn, const void *context, uint32_t phase,
+                     uint64_t first, uint32_t n)
 {
     pool->fn = fn;
     pool->context = context;

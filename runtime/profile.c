@@ -62,19 +62,22 @@ static void open_event(Trace *trace, const char *name, const char *category, RtM
     rt_json_text(trace->out, name);
     fprintf(trace->out,
             ", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f",
-            category, (double)(mark.begin - trace->zero) / 1e3, (double)(mark.end - mark.begin) / 1e3);
+            category, (double)(mark.begin - trace->zero) / 1e3,
+            (double)(mark.end - mark.begin) / 1e3);
 }
 
 static void trace_instr(Trace *trace, const PlanInstr *instr, RtMark mark)
 {
     double seconds = (double)(mark.end - mark.begin) / 1e9;
-    open_event(trace, rt_plan_string(trace->plan, instr->name), rt_kernel_shape(instr->kernel)->name, mark);
-    fputs(", \"args\": {\"source\": ", trace->out);
+    open_event(trace, rt_plan_string(trace->plan, instr->name),
+               rt_kernel_shape(instr->kernel)->name, mark);
     char source[512];
-    snprintf(source, sizeof source, "%s:%u", rt_plan_string(trace->plan, instr->file), instr->line);
+    snprintf(source, sizeof source, "%s:%u", rt_plan_file(trace->plan, instr->file), instr->line);
+    fputs(", \"args\": {\"source\": ", trace->out);
     rt_json_text(trace->out, source);
-    fprintf(trace->out, ", \"micro_batch\": %u, \"replay\": %s, \"gflop_per_s\": %.6g}}", instr->instance,
-            instr->replay ? "true" : "false", seconds > 0 ? (double)instr->flops / seconds / 1e9 : 0.0);
+    fprintf(trace->out, ", \"micro_batch\": %u, \"replay\": %s, \"gflop_per_s\": %.6g}}",
+            instr->instance, instr->replay ? "true" : "false",
+            seconds > 0 ? (double)instr->flops / seconds / 1e9 : 0.0);
 }
 
 /* A slice over each run of instructions of one phase and micro-batch, around theirs. */

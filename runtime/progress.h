@@ -12,8 +12,10 @@ typedef struct RtProgress {
 } RtProgress;
 
 void rt_progress_init(RtProgress *progress); /* on where standard error is a terminal */
-void rt_progress_begin(RtProgress *progress, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void rt_progress_at(RtProgress *progress, uint64_t done, uint64_t total); /* cheap: for inner loops */
-void rt_progress_end(RtProgress *progress);                               /* the line is clean again */
+void rt_progress_begin(RtProgress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void rt_progress_at(RtProgress *progress, uint64_t done,
+                    uint64_t total);        /* cheap: for inner loops */
+void rt_progress_end(RtProgress *progress); /* the line is clean again */
 
 #endif

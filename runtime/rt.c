@@ -27,6 +27,17 @@ static double get_f64(const Rt *rt, uint64_t offset)
 
 /* -- opening -- */
 
+/* The first instruction that changes a parameter: all gradients are there then, for the norm has
+ * read them. */
+static uint64_t first_update(const RtPlan *plan)
+{
+    uint64_t i = 0;
+    while (i < plan->n_instrs && plan->instrs[i].kernel != PLAN_KERNEL_adamw &&
+           plan->instrs[i].kernel != PLAN_KERNEL_sgd)
+        i++;
+    return i;
+}
+
 static Status prepare(Rt *rt, const RtKernel *kernels)
 {
     const RtPlan *plan = &rt->plan;
@@ -44,8 +55,7 @@ static Status prepare(Rt *rt, const RtKernel *kernels)
     request.instrs = plan->eval_instrs;
     request.n_instrs = plan->n_eval_instrs;
     TRY(rt_exec_prepare(rt->s, &request, &rt->eval));
-    while (rt->update_from < plan->n_instrs && plan->instrs[rt->update_from].phase != PLAN_UPDATE)
-        rt->update_from++;
+    rt->update_from = first_update(plan);
     return STATUS_OK;
 }
 
@@ -53,6 +63,10 @@ static Status open_all(Rt *rt, const RtConfig *config)
 {
     Session *s = rt->s;
     const StepProgram *program = rt->program;
+    if (program->n_kernels && !program->kernels) {
+        diag(s, no_span, run_target);
+        return STATUS_ENV;
+    }
     TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &rt->plan));
     const PlanHeader *header = rt->plan.header;
     TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
@@ -98,7 +112,9 @@ void rt_resumed(Rt *rt)
     const PlanScalars *scalars = &rt->plan.header->scalars;
     const int64_t *sample0 = scalar_at(rt, scalars->sample0), *step = scalar_at(rt, scalars->step);
     const int64_t *seed = scalar_at(rt, scalars->seed), *skipped = scalar_at(rt, scalars->skipped);
-    rt->steps_done = sample0 ? *sample0 / (rt->plan.header->micro_batches * rt->plan.header->batch) : step ? *step : 0;
+    rt->steps_done = sample0 ? *sample0 / (rt->plan.header->micro_batches * rt->plan.header->batch)
+                     : step  ? *step
+                             : 0;
     rt->skips = skipped ? *skipped : 0;
     if (seed && !rt->seed_given)
         rt->seed = *seed;
@@ -151,8 +167,9 @@ static Status run(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
                 : rt_exec_run(exec, from, to, rt->pool, &at))
         return STATUS_OK;
     const PlanInstr *instr = &exec->instrs[at];
-    diag(rt->s, no_span, run_fault, (long long)(rt->steps_done + 1), rt_plan_string(&rt->plan, instr->name),
-         rt_plan_string(&rt->plan, instr->file), instr->line, rt->fault.message);
+    diag(rt->s, no_span, run_fault, (long long)(rt->steps_done + 1),
+         rt_plan_string(&rt->plan, instr->name), rt_plan_file(&rt->plan, instr->file), instr->line,
+         rt->fault.message);
     return STATUS_USER;
 }
 

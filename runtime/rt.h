@@ -23,7 +23,7 @@ typedef struct Rt {
     RtArena arena;
     RtPool *pool;
     RtExec train, eval;
-    uint64_t update_from; /* the first instruction of the step's update */
+    uint64_t update_from; /* the first instruction that changes a parameter */
     int64_t seed;
     bool seed_given;    /* on the command line: a resumed run does not replace it */
     int64_t steps_done; /* of the run, skipped ones included: what data and schedule go by */
@@ -40,18 +40,19 @@ typedef struct RtStepResult {
     int64_t step;      /* counted from 1 */
     double loss, norm; /* norm: of the gradients, before clipping */
     float lr;
-    int64_t targets;   /* of the global batch */
+    int64_t targets; /* of the global batch */
     bool skipped;
 } RtStepResult;
 
 Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, Rt **out_rt);
 void rt_close(Rt *rt);
 
-/* What stands before the first step: gradients and kept values are all there when `before_update` is called (it may be
- * NULL), and neither clipped nor used. */
+/* What stands before the first step: gradients and kept values are all there when `before_update`
+ * is called (it may be NULL), and neither clipped nor used. */
 typedef Status (*RtHookFn)(void *context);
 
-/* One step over what lies in the inputs. Allocates nothing. A kernel's fault is one diagnostic and STATUS_USER. */
+/* One step over what lies in the inputs. Allocates nothing. A kernel's fault is one diagnostic and
+ * STATUS_USER. */
 Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result);
 /* One forward pass over micro-batch 0's inputs: the sum of its losses. */
 Status rt_eval(Rt *rt, double *out_sum);
@@ -64,6 +65,7 @@ void rt_before_save(Rt *rt);
 /* Warns of states that are not finite; before the first step, where --check is on. */
 void rt_check_loaded(Rt *rt);
 
-int32_t *rt_input(const Rt *rt, const char *name, int64_t micro_batch); /* NULL: the plan has no such input */
+int32_t *rt_input(const Rt *rt, const char *name,
+                  int64_t micro_batch); /* NULL: the plan has no such input */
 
 #endif

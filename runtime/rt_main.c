@@ -1,12 +1,13 @@
-/* The step executable's `main`. It is an archive member of its own, so that a test can link the runtime with another. */
+/* The step executable's `main`. It is an archive member of its own, so that a test can link the
+ * runtime with another. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/kernels/cpu/kernels.h"
 #include "runtime/run.h"
 
-/* The BLAS library starts threads of its own when it is initialised, unless the environment says otherwise by then; its
- * initialiser has no priority and so comes after this one. */
+/* The BLAS library starts threads of its own when it is initialised, unless the environment says
+ * otherwise by then; its initialiser has no priority and so comes after this one. */
 __attribute__((constructor(101))) static void keep_blas_single_threaded(void)
 {
     setenv("OPENBLAS_NUM_THREADS", "1", 1);

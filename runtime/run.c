@@ -52,9 +52,11 @@ static Status open_eval(RtRun *run)
     if (bench || !run->rt->plan.n_eval_instrs)
         return STATUS_OK;
     if (!path && settings->val_every_steps)
-        rt_log_note(&run->log, "note: nothing is evaluated: `val_every_steps` is %lld, but there are no data to "
-                               "evaluate on (`--eval PATH`)",
-                    (long long)settings->val_every_steps);
+        rt_log_note(
+            &run->log,
+            "note: nothing is evaluated: `val_every_steps` is %lld, but there are no data to "
+            "evaluate on (`--eval PATH`)",
+            (long long)settings->val_every_steps);
     if (!path)
         return STATUS_OK;
     RtDataOptions options = {.path = path, .eval = true, .ignore_index = settings->ignore_index};
@@ -70,7 +72,8 @@ static Status load_weights(RtRun *run)
     const char *dir = o->weights ? o->weights : rt->settings.weights_dir;
     if (o->resume) {
         uint64_t position;
-        TRY(rt_checkpoint_resume(run->s, &rt->plan, rt->arena.base, o->resume, &run->weights, &position));
+        TRY(rt_checkpoint_resume(run->s, &rt->plan, rt->arena.base, o->resume, &run->weights,
+                                 &position));
         rt_data_seek(run->data, position);
         rt_resumed(rt);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
@@ -123,10 +126,12 @@ static void say_plan(RtRun *run)
     const Rt *rt = run->rt;
     const PlanHeader *h = rt->plan.header;
     char text[32];
-    rt_log_note(&run->log, "arena | %llu B (%s) planned, %llu B allocated | %u threads | %lld micro-batches of %lld x %lld",
+    rt_log_note(&run->log,
+                "arena | %llu B (%s) planned, %llu B allocated | %u threads | %lld micro-batches "
+                "of %lld x %lld",
                 (unsigned long long)h->arena_bytes, rt_bytes_text(h->arena_bytes, text),
-                (unsigned long long)rt->arena.bytes, rt_pool_threads(rt->pool), (long long)h->micro_batches,
-                (long long)h->batch, (long long)h->seq);
+                (unsigned long long)rt->arena.bytes, rt_pool_threads(rt->pool),
+                (long long)h->micro_batches, (long long)h->batch, (long long)h->seq);
 }
 
 static Status prepare(RtRun *run)
@@ -168,7 +173,8 @@ static Status describe(Session *s, const StepProgram *program, const RtOptions *
     return STATUS_OK;
 }
 
-Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc, char **argv)
+Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc,
+                      char **argv)
 {
     RtOptions options;
     TRY(rt_options_parse(s, argc, argv, &options));

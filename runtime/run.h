@@ -1,4 +1,5 @@
-/* run: what OUT.step does when it is started: options, data, weights, then training, a benchmark or a description. */
+/* run: what OUT.step does when it is started: options, data, weights, then training, a benchmark or
+ * a description. */
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
 
@@ -27,7 +28,8 @@ typedef struct RtRun {
 } RtRun;
 
 /* The whole program; returns the process's exit status. kernels: rt_kernels. */
-Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc, char **argv);
+Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc,
+                      char **argv);
 
 Status rt_train(RtRun *run);
 Status rt_bench(RtRun *run);
@@ -35,6 +37,7 @@ Status rt_bench(RtRun *run);
 void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out);
 
 /* Fetches data and runs one step; *out_seconds: both together. */
-Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result, double *out_seconds);
+Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
+                   double *out_seconds);
 
 #endif

@@ -1,10 +1,11 @@
-/* schedule: the learning rate of each update, computed on the host. docs/recipes.md gives the formulas. */
+/* schedule: the learning rate of each update, computed on the host (formulas: docs/recipes.md). */
 #ifndef RUNTIME_SCHEDULE_H
 #define RUNTIME_SCHEDULE_H
 
 #include <stdint.h>
 
-#define RT_LR_STYLES(X) X(CONSTANT, "constant") X(LINEAR, "linear") X(COSINE, "cosine") X(WSD, "WSD")
+#define RT_LR_STYLES(X)                                                                            \
+    X(CONSTANT, "constant") X(LINEAR, "linear") X(COSINE, "cosine") X(WSD, "WSD")
 
 typedef enum RtLrStyle {
 #define RT_LR_ENUM(id, name) RT_LR_##id,
@@ -14,7 +15,8 @@ typedef enum RtLrStyle {
 } RtLrStyle;
 
 #define RT_WSD_STYLES(X)                                                                           \
-    X(EXPONENTIAL, "exponential") X(LINEAR, "linear") X(COSINE, "cosine") X(MINUS_SQRT, "minus_sqrt")
+    X(EXPONENTIAL, "exponential") X(LINEAR, "linear") X(COSINE, "cosine")                          \
+    X(MINUS_SQRT, "minus_sqrt")
 
 typedef enum RtWsdStyle { /* the curve of WSD's last phase */
 #define RT_WSD_ENUM(id, name) RT_WSD_##id,

@@ -6,7 +6,14 @@
 
 #include "base/diag.h"
 
-typedef enum FieldType { FIELD_INT, FIELD_NUMBER, FIELD_TEXT, FIELD_LR_STYLE, FIELD_WSD_STYLE, FIELD_UNREAD } FieldType;
+typedef enum FieldType {
+    FIELD_INT,
+    FIELD_NUMBER,
+    FIELD_TEXT,
+    FIELD_LR_STYLE,
+    FIELD_WSD_STYLE,
+    FIELD_UNREAD
+} FieldType;
 
 typedef struct Field {
     const char *section, *key; /* section NULL: the object itself */
@@ -50,8 +57,7 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static const char *const lr_styles[] = {
 #define STYLE_NAME(id, name) name,
-    RT_LR_STYLES(STYLE_NAME)
-};
+    RT_LR_STYLES(STYLE_NAME)};
 static const char *const wsd_styles[] = {RT_WSD_STYLES(STYLE_NAME)};
 #undef STYLE_NAME
 
@@ -140,7 +146,9 @@ static Status read_object(Session *s, const cJSON *object, const char *section, 
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, object)
+    {
         TRY(read_item(s, item, section, seen, settings));
+    }
     return STATUS_OK;
 }
 

@@ -29,9 +29,10 @@ static Status evaluate(RtRun *run)
     rt_progress_begin(&run->rt->progress, "evaluating");
     Status status = eval_batches(run, &sum, &targets, &batches);
     rt_progress_end(&run->rt->progress);
-    if (status == STATUS_OK && batches == rt_data_batches(run->eval_data)) /* a mean over a part would mislead */
-        rt_log_eval(&run->log, run->rt->steps_done, sum / (double)(targets > 0 ? targets : 1), targets,
-                    (int64_t)batches);
+    if (status == STATUS_OK &&
+        batches == rt_data_batches(run->eval_data)) /* a mean over a part would mislead */
+        rt_log_eval(&run->log, run->rt->steps_done, sum / (double)(targets > 0 ? targets : 1),
+                    targets, (int64_t)batches);
     return status;
 }
 
@@ -43,8 +44,8 @@ static Status save(RtRun *run)
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
     rt_before_save(rt);
-    TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights, rt_data_position(run->data),
-                           run->save_dir));
+    TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights,
+                           rt_data_position(run->data), run->save_dir));
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
     return STATUS_OK;
@@ -64,7 +65,8 @@ static Status dump(void *context)
     return STATUS_OK;
 }
 
-Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result, double *out_seconds)
+Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
+                   double *out_seconds)
 {
     Rt *rt = run->rt;
     int64_t begin = rt_clock_ns();
@@ -94,7 +96,8 @@ static Status one_step(RtRun *run, int64_t i)
     rt_log_step(&run->log, &result, seconds);
     if (!result.targets && !run->said_no_targets) {
         run->said_no_targets = true;
-        rt_log_note(&run->log, "note: step %lld has 0 label tokens: every label is ignored, and the loss is 0",
+        rt_log_note(&run->log,
+                    "note: step %lld has 0 label tokens: every label is ignored, and the loss is 0",
                     (long long)result.step);
     }
     if (rt->skips < rt->settings.max_skips)

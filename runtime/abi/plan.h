@@ -181,7 +181,8 @@ typedef struct StepKernel {
 
 /* The same for target cuda: an entry of the executable's device image. Its parameters are one device pointer per tensor of
  * the instruction (NULL: absent), then the workspace (chunk partials), then the three random words (step, seed, first
- * sample) in device memory. Fixed launch shapes: a block owns rows or columns by its index alone. */
+ * sample) in device memory, then the instruction's own parameters, 64 bits each; both entries take the same. Fixed
+ * launch shapes: a block owns rows or columns by its index alone. */
 typedef struct StepCudaKernel {
     const char *name, *cols_name; /* cols_name NULL: no column results */
     uint32_t grid, threads, shared_bytes;

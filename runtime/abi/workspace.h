@@ -17,7 +17,7 @@ enum {
     LM_LOSS_SPAN = 2048,            /* columns of the vocabulary that one chunk goes over */
     LM_LOSS_GRAD_BYTES = 64 << 20,  /* gradients of logits in memory at once, where one tile has no more */
     ATTENTION_TILE = 64,            /* rows of q and of k per tile */
-    ATTENTION_LANES = 16,           /* a tile's rows are padded to a multiple of this */
+    ATTENTION_LANES = 16,           /* columns of a small product are a multiple of this: a cache line of f32 */
     NORM_SQ_BLOCK = 4096,
 };
 
@@ -202,11 +202,18 @@ static inline uint64_t plan_embed_grad_workspace(const PlanParam *p)
     return ((uint64_t)p[PLAN_embed_grad_tokens].i + (uint64_t)p[PLAN_embed_grad_rows].i + 1) * 4;
 }
 
+/* Elements from one row of a tile to the next: an odd number of lines, so that a column does not fall into few sets of
+ * the cache. */
+static inline int64_t plan_attention_pitch(int64_t dim)
+{
+    return (plan_ceil_div(dim, ATTENTION_LANES) | 1) * ATTENTION_LANES;
+}
+
 static inline uint64_t plan_attention_scratch(int64_t dim, uint32_t dtype)
 {
-    int64_t tile = ATTENTION_TILE, padded = plan_round_up(dim, ATTENTION_LANES);
+    int64_t tile = ATTENTION_TILE, pitch = plan_attention_pitch(dim);
     /* q transposed, k; v, o; scores; maximum, sum, rescale */
-    return (uint64_t)(2 * tile * dim + 2 * tile * padded + tile * tile + 3 * tile) * plan_real_bytes(dtype);
+    return (uint64_t)(2 * tile * dim + 2 * tile * pitch + tile * tile + 3 * tile) * plan_real_bytes(dtype);
 }
 
 static inline uint64_t plan_attention_grad_workspace(const PlanParam *p, const PlanTensor *t)
@@ -218,9 +225,9 @@ static inline uint64_t plan_attention_grad_workspace(const PlanParam *p, const P
 
 static inline uint64_t plan_attention_grad_scratch(int64_t dim, uint32_t dtype)
 {
-    int64_t tile = ATTENTION_TILE, padded = plan_round_up(dim, ATTENTION_LANES);
+    int64_t tile = ATTENTION_TILE, pitch = plan_attention_pitch(dim);
     /* two operands transposed; two operands and two results; scores and their gradient; two statistics */
-    return (uint64_t)(2 * tile * dim + 4 * tile * padded + 2 * tile * tile + 2 * tile) * plan_real_bytes(dtype);
+    return (uint64_t)(2 * tile * dim + 4 * tile * pitch + 2 * tile * tile + 2 * tile) * plan_real_bytes(dtype);
 }
 
 static inline uint64_t plan_norm_sq_workspace(const PlanParam *p)

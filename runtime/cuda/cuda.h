@@ -1,6 +1,6 @@
 /* cuda: a device made ready for a plan, and what the launch functions of kernels stand on. Compiled without nvcc: the
  * driver and cuBLASLt are loaded at start. While a step runs, nothing is allocated, waited for or read by the host, so
- * that all launches can be captured into one graph. */
+ * that all its launches can be captured into one graph. */
 #ifndef RUNTIME_CUDA_CUDA_H
 #define RUNTIME_CUDA_CUDA_H
 
@@ -26,67 +26,65 @@ typedef struct RtCublasLt { /* lt.Matmul is cublasLtMatmul */
 
 /* -- the device -- */
 
-/* What a kernel reports that stops the run; the first one wins (atomicCAS of word 0 from 0 to the code). */
-typedef enum RtCudaFaultCode {
-    RT_CUDA_FAULT_NONE,
-    RT_CUDA_FAULT_ID, /* word 1: the element, 2: its id, 3: rows of the table, 4: the instruction (rt_cuda_number) */
-} RtCudaFaultCode;
+/* What a kernel reports that stops the run (an id outside its table), into int64[RT_CUDA_FAULT_WORDS]: a code of
+ * runtime/kernels/cuda/args.h, the token, its id, the instruction's PlanInstr.name. The first one wins: atomicCAS of word
+ * 0 from 0 to the code, and only the winner writes the other words. The host reads it after the step. */
+enum { RT_CUDA_FAULT_WORDS = 4 };
 
-enum { RT_CUDA_FAULT_WORDS = 8 };
+typedef struct RtCudaFused { /* a fused kernel of the executable's image */
+    CUfunction rows, cols;
+} RtCudaFused;
 
-typedef struct RtCudaControl { /* a piece of device memory that the host writes before a step and reads after it */
-    int64_t random[4];                  /* step, seed, first sample */
-    int64_t fault[RT_CUDA_FAULT_WORDS];
-    int64_t nonfinite[4];               /* of --check: 1 where a tensor has a non-finite element */
-} RtCudaControl;
+typedef struct RtCudaMapped { /* a piece of the device's memory */
+    CUdeviceptr at;
+    uint64_t bytes; /* in whole pages */
+    CUmemGenericAllocationHandle handle;
+} RtCudaMapped;
 
 enum { RT_CUDA_LINES = 12 };
+
+typedef struct RtCudaLine { /* device memory outside the arena, measured while it was taken */
+    const char *name;
+    uint64_t bytes;
+} RtCudaLine;
 
 typedef struct RtCuda {
     Session *s;
     const RtPlan *plan;
+    const StepProgram *program;
     RtCudaDriver driver;
     RtCublasLt lt;
     void *driver_library, *lt_library;
     CUdevice device;
     CUcontext context;
     char device_name[128];
-    int multiprocessors;
+    int driver_version, multiprocessors;
+    uint64_t total_bytes; /* of the device */
     CUstream stream;      /* every launch of a step */
     CUstream copy_stream; /* inputs of the next step */
-    CUmodule kernels;     /* our own, embedded in this library */
-    CUmodule program;     /* the executable's fused kernels */
-    Map functions;        /* Sym of a name -> CUfunction of `kernels` */
-    CUdeviceptr arena;
-    uint64_t arena_bytes, arena_mapped; /* as planned; in whole pages */
-    CUmemGenericAllocationHandle arena_handle, tables_handle;
-    CUdeviceptr tables;   /* control block, then tables of grouped launches */
-    uint64_t tables_bytes, tables_mapped;
-    CUdeviceptr control;  /* RtCudaControl */
-    void *library_workspace; /* device address, for matrix products; in the arena */
+    CUmodule kernel_module, program_module;
+    Map functions;        /* Sym -> CUfunction of our own kernels */
+    RtCudaFused *fused;   /* by StepProgram's index */
+    RtCudaMapped arena, tables;
+    CUdeviceptr control;  /* RtCudaControl (control.h), in `tables` */
+    int64_t *fault_device; /* device address: RT_CUDA_FAULT_WORDS words, in it */
+    void *library_workspace; /* in the arena; what matrix products may use */
     uint64_t library_workspace_bytes;
-    struct RtCudaGemms *gemms; /* gemm.c: handle, bound algorithms */
-    uint64_t total_bytes;      /* of the device */
-    struct RtCudaLine {        /* device memory, measured while it was taken */
-        const char *name;
-        uint64_t bytes;
-    } line[RT_CUDA_LINES];
+    struct RtCudaGemms *gemms;
+    RtCudaLine line[RT_CUDA_LINES];
     uint32_t n_lines;
-    bool lost; /* an error after which the device answers no more; said once */
+    uint64_t free_bytes; /* of the device when last measured */
+    bool rehearsing; /* launch functions run, but launch nothing: names are resolved, products collected */
+    bool lost;       /* an error after which the device answers no more; it has been said */
 } RtCuda;
 
-static inline CUdeviceptr rt_cuda_fault(const RtCuda *cuda) /* int64[RT_CUDA_FAULT_WORDS] */
-{
-    return cuda->control + offsetof(RtCudaControl, fault);
-}
-
-/* One diagnostic for a call that failed, and STATUS_ENV; `what` is what was being done: "launching `adamw`". */
+/* One diagnostic for a call that failed, and STATUS_ENV. what: "launching `adamw`". */
 Status rt_cuda_result(RtCuda *cuda, CUresult result, const char *what);
 Status rt_cublas_result(RtCuda *cuda, cublasStatus_t result, const char *what);
 
-/* -- launching -- */
+/* -- launching; all of it does nothing on the device while rehearsing -- */
 
-/* An `extern "C" __global__` function of runtime/kernels/cuda/. Its absence is a bug of ours and aborts. */
+/* An `extern "C" __global__` function of runtime/kernels/cuda/. That it is not there is a bug of ours, and aborts. */
 CUfunction rt_cuda_function(RtCuda *cuda, const char *name);
 
 typedef struct RtCudaShape {
@@ -95,30 +93,42 @@ typedef struct RtCudaShape {
     uint32_t shared_bytes; /* dynamic; above 48 KiB the function's limit is raised */
 } RtCudaShape;
 
-/* args: addresses of the parameters in order, as cuLaunchKernel takes them. `&call->at[i]` is one: device addresses
- * are kept as pointers. */
+/* args: addresses of the parameters in order, as cuLaunchKernel takes them. Device addresses are kept as pointers, so
+ * `(void *)&call->at[i]` is one. */
 Status rt_cuda_start(RtCuda *cuda, CUfunction function, RtCudaShape shape, void **args);
-/* The same, by name. */
 Status rt_cuda_start_named(RtCuda *cuda, const char *name, RtCudaShape shape, void **args);
 
-/* The instruction's number in its list, for fault word 4. */
+/* Fills bytes of device memory, on the stream. */
+Status rt_cuda_fill(RtCuda *cuda, void *at, unsigned char byte, uint64_t bytes);
+
+/* The instruction's number in its list. */
 int64_t rt_cuda_number(const RtCuda *cuda, const RtCall *call);
 
-/* -- kernels: one launch function per row of kernels.def; device addresses in call->at, call->workspace, call->random -- */
+/* -- kernels: a launch function per row of kernels.def; device addresses in call->at, call->workspace, call->random -- */
 
 #define KERNEL(name, ...) Status rt_cuda_launch_##name(RtCuda *cuda, const RtCall *call);
 #include "runtime/abi/kernels.def"
 #undef KERNEL
 
-/* Consecutive calls of one kernel that touch nothing of each other can run as one launch, from a table in device memory
- * that is written once, at load. */
+/* Consecutive calls of one kernel that touch nothing of each other run as one launch, from a table in device memory
+ * that is written once, at load. Results are those of the calls one by one, bit for bit. */
 typedef struct RtCudaGroupKernel {
     uint64_t (*table_bytes)(const RtCall *calls, uint32_t n);
-    void (*table_fill)(const RtCall *calls, uint32_t n, void *out_table); /* host memory, zeroed, table_bytes long */
-    Status (*launch)(RtCuda *cuda, const RtCall *calls, uint32_t n, CUdeviceptr table);
+    /* out_table: host memory, zeroed, table_bytes long; table: the device address that it will have, 256-byte aligned */
+    void (*table_fill)(const RtCall *calls, uint32_t n, void *out_table, void *table);
+    Status (*launch)(RtCuda *cuda, const RtCall *calls, uint32_t n, void *table);
+    uint32_t writes; /* bit t: the kernel writes its tensor t */
+    bool workspace;  /* it uses the calls' workspaces; else its table has room for what they would hold */
 } RtCudaGroupKernel;
 
-extern const RtCudaGroupKernel rt_cuda_group_adamw; /* launch_optimizer.c */
+typedef struct RtCudaKernel {
+    Status (*launch)(RtCuda *cuda, const RtCall *call);
+    const RtCudaGroupKernel *group; /* NULL: one by one */
+} RtCudaKernel;
+
+extern const RtCudaKernel rt_cuda_kernels[PLAN_KERNEL_COUNT]; /* table.c */
+/* launch_optimizer.c, launch_reduce.c */
+extern const RtCudaGroupKernel rt_cuda_group_adamw, rt_cuda_group_sgd, rt_cuda_group_norm_sq;
 
 /* -- matrix products -- */
 
@@ -131,17 +141,12 @@ typedef struct RtGemm {
     int64_t lda, ldb, ldc; /* elements from one stored row to the next; 0: dense */
     DType a_type, b_type, c_type, bias_type;
     double alpha, beta;
-    int64_t batch; /* 0 counts as 1: independent products, these many elements apart */
+    int64_t batch; /* 0 counts as 1: so many products, these elements apart */
     int64_t stride_a, stride_b, stride_c;
 } RtGemm;
 
-/* On the stream, with the algorithm bound to this shape (bound now if it is new: then not within a capture). */
+/* On the stream, with the algorithm that is bound to the product's shape, the same for all products of that shape.
+ * Algorithms are bound at load, for all products of the rehearsal; a product that was not in it binds its own. */
 Status rt_cuda_gemm(RtCuda *cuda, const RtGemm *gemm);
-/* Binds the algorithm before the first step; launch functions that run products do it from their `prepare`. */
-Status rt_cuda_gemm_bind(RtCuda *cuda, const RtGemm *gemm);
-
-/* Called once per instruction at load, where a kernel runs products of its own: binds their algorithms. */
-Status rt_cuda_prepare_lm_loss(RtCuda *cuda, const RtCall *call);
-Status rt_cuda_prepare_lm_loss_grad(RtCuda *cuda, const RtCall *call);
 
 #endif

@@ -15,11 +15,17 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define RT_RANDOM __host__ __device__ static inline
+#else
+#define RT_RANDOM static inline
+#endif
+
 typedef struct RtStream {
     uint32_t a, b;
 } RtStream;
 
-static inline uint32_t rt_random_mix(uint32_t x)
+RT_RANDOM uint32_t rt_random_mix(uint32_t x)
 {
     x ^= x >> 16;
     x *= 0x21f0aaadu;
@@ -29,20 +35,20 @@ static inline uint32_t rt_random_mix(uint32_t x)
     return x;
 }
 
-static inline RtStream rt_random_absorb(RtStream stream, uint32_t word)
+RT_RANDOM RtStream rt_random_absorb(RtStream stream, uint32_t word)
 {
     stream.a = rt_random_mix(stream.a ^ word);
     stream.b = rt_random_mix(stream.b + stream.a);
     return stream;
 }
 
-static inline RtStream rt_random_absorb64(RtStream stream, int64_t word)
+RT_RANDOM RtStream rt_random_absorb64(RtStream stream, int64_t word)
 {
     stream = rt_random_absorb(stream, (uint32_t)word);
     return rt_random_absorb(stream, (uint32_t)((uint64_t)word >> 32));
 }
 
-static inline RtStream rt_random_stream(int64_t seed, int64_t step, int64_t key, int64_t sample)
+RT_RANDOM RtStream rt_random_stream(int64_t seed, int64_t step, int64_t key, int64_t sample)
 {
     RtStream stream = {0x243f6a88u, 0x85a308d3u};
     stream = rt_random_absorb64(stream, seed);
@@ -51,13 +57,13 @@ static inline RtStream rt_random_stream(int64_t seed, int64_t step, int64_t key,
     return rt_random_absorb64(stream, sample);
 }
 
-static inline uint32_t rt_random_draw(RtStream stream, uint64_t element)
+RT_RANDOM uint32_t rt_random_draw(RtStream stream, uint64_t element)
 {
     return rt_random_mix(rt_random_mix((uint32_t)element ^ stream.a) + (stream.b ^ (uint32_t)(element >> 32)));
 }
 
 /* p in [0, 1): the draws below it are dropped. */
-static inline uint32_t rt_random_threshold(double p)
+RT_RANDOM uint32_t rt_random_threshold(double p)
 {
     return (uint32_t)(p * 4294967296.0);
 }

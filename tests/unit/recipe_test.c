@@ -169,14 +169,21 @@ static void overrides(void **state)
 {
     (void)state;
     static const char *const sets[] = {
-        "stepc.recompute.policy=block",     "optimizer.lr=2",
-        "optimizer.betas=[0.5, 0.6]",       "model.text_config.num_hidden_layers=2",
-        "model.text_config.use_cache=true", "dataset.max_length=",
+        "stepc.recompute.policy=block",
+        "optimizer.lr=2",
+        "optimizer.betas=[0.5, 0.6]",
+        "model.text_config.num_hidden_layers=2",
+        "model.text_config.use_cache=true",
+        "dataset.max_length=",
+        "dataset.path=../a.bin",
     };
-    Fixture *f = load(MODEL "optimizer: {lr: 1}\ndataset: {max_length: 7}\n", sets, 6);
+    Fixture *f = load(MODEL "optimizer: {lr: 1}\ndataset: {max_length: 7}\n", sets, 7);
     assert_string_equal(f->said, "");
     assert_string_equal(f->recipe.recompute_policy.v, "block");
     assert_true(f->recipe.lr.v == 2 && f->recipe.betas.v[0] == 0.5);
+    assert_string_equal(f->recipe.data_path.v, "../a.bin");
+    assert_int_equal(f->recipe.lr.span.line, 2);
+    assert_int_equal(f->recipe.lr.span.col, 14);
     assert_false(f->recipe.max_length.given);
     assert_string_equal(f->recipe.text_config.v, "{\"num_hidden_layers\":2}");
     done(f);

@@ -1,5 +1,6 @@
-/* The step executable's program, started as its main starts it, on a hand-made plan of a small model: an embedding, a
- * head and its loss, AdamW. Two micro-batches of [2, 8] tokens, vocabulary 32, width 16. */
+/* The step executable's program, started as its main starts it, on a hand-made plan of a small
+ * model: an embedding, a head and its loss, AdamW. Two micro-batches of [2, 8] tokens, vocabulary
+ * 32, width 16. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,7 +18,15 @@
 #include "runtime/kernels/cpu/kernels.h"
 #include "runtime/run.h"
 
-enum { MICRO = 2, BATCH = 2, SEQ = 8, VOCAB = 32, WIDTH = 16, TOKENS = BATCH * SEQ, TABLE = VOCAB * WIDTH };
+enum {
+    MICRO = 2,
+    BATCH = 2,
+    SEQ = 8,
+    VOCAB = 32,
+    WIDTH = 16,
+    TOKENS = BATCH * SEQ,
+    TABLE = VOCAB * WIDTH
+};
 
 /* -- the plan's builder -- */
 
@@ -48,7 +57,11 @@ static uint32_t text(Plan *p, const char *value)
 
 static PlanTensor buffer(Plan *p, const char *name, DType dtype, int64_t numel)
 {
-    PlanTensor t = {.offset = p->arena, .numel = numel, .run = numel, .pitch = numel, .dtype = dtype,
+    PlanTensor t = {.offset = p->arena,
+                    .numel = numel,
+                    .run = numel,
+                    .pitch = numel,
+                    .dtype = dtype,
                     .name = text(p, name)};
     p->arena = (p->arena + (uint64_t)numel * dtype_bytes(dtype) + 63) / 64 * 64;
     return t;
@@ -61,14 +74,23 @@ static PlanTensor part(PlanTensor t, int64_t first, int64_t numel)
     return t;
 }
 
-static PlanTensor state(Plan *p, const char *name, uint32_t kind, uint32_t of, DType dtype, int64_t rows, int64_t cols)
+static PlanTensor state(Plan *p, const char *name, uint32_t kind, uint32_t of, DType dtype,
+                        int64_t rows, int64_t cols)
 {
     PlanTensor t = buffer(p, name, dtype, rows * cols);
     assert_true(p->n_states < sizeof p->states / sizeof *p->states);
     PlanState *s = &p->states[p->n_states];
-    *s = (PlanState){.name = t.name, .kind = kind, .dtype = dtype, .rank = cols > 1 ? 2 : 0, .dim = {rows, cols},
-                     .offset = t.offset, .bytes = (uint64_t)(rows * cols) * dtype_bytes(dtype), .of = of,
-                     .trainable = kind == PLAN_STATE_PARAM, .init = 2 /* normal */, .init_value = 0.5};
+    *s = (PlanState){.name = t.name,
+                     .kind = kind,
+                     .dtype = dtype,
+                     .rank = cols > 1 ? 2 : 0,
+                     .dim = {rows, cols},
+                     .offset = t.offset,
+                     .bytes = (uint64_t)(rows * cols) * dtype_bytes(dtype),
+                     .of = of,
+                     .trainable = kind == PLAN_STATE_PARAM,
+                     .init = 2 /* normal */,
+                     .init_value = 0.5};
     if (kind == PLAN_STATE_PARAM || kind == PLAN_STATE_SCALAR)
         s->of = (uint32_t)p->n_states;
     p->n_states++;
@@ -77,15 +99,25 @@ static PlanTensor state(Plan *p, const char *name, uint32_t kind, uint32_t of, D
 
 static const PlanTensor none = {.offset = PLAN_ABSENT, .dtype = DTYPE_F32};
 
-/* One instruction of the step, or of the evaluation. Its workspace is its own piece of the arena. */
-static PlanInstr *emit(Plan *p, PlanPhase phase, PlanKernel kernel, const char *name, uint32_t n_tensors,
-                       const PlanTensor *tensors, uint32_t n_params, const PlanParam *params)
+/* One instruction of the step, or of the evaluation. Its workspace is its own piece of the arena.
+ */
+static PlanInstr *emit(Plan *p, PlanPhase phase, PlanKernel kernel, const char *name,
+                       uint32_t n_tensors, const PlanTensor *tensors, uint32_t n_params,
+                       const PlanParam *params)
 {
     PlanInstr *i = phase == PLAN_EVAL ? &p->eval_instrs[p->n_eval++] : &p->instrs[p->n_instrs++];
-    *i = (PlanInstr){.kernel = kernel, .first_tensor = (uint32_t)p->n_tensors, .n_tensors = n_tensors,
-                     .first_param = (uint32_t)p->n_params, .n_params = n_params, .workspace = PLAN_ABSENT,
-                     .name = text(p, name), .file = text(p, "tiny.model"), .line = (uint32_t)p->n_instrs,
-                     .phase = phase, .flops = 1000, .first_death = (uint32_t)p->n_deaths};
+    *i = (PlanInstr){.kernel = kernel,
+                     .first_tensor = (uint32_t)p->n_tensors,
+                     .n_tensors = n_tensors,
+                     .first_param = (uint32_t)p->n_params,
+                     .n_params = n_params,
+                     .workspace = PLAN_ABSENT,
+                     .name = text(p, name),
+                     .file = text(p, "tiny.model"),
+                     .line = (uint32_t)p->n_instrs,
+                     .phase = phase,
+                     .flops = 1000,
+                     .first_death = (uint32_t)p->n_deaths};
     memcpy(p->tensors + p->n_tensors, tensors, n_tensors * sizeof *tensors);
     for (uint32_t k = 0; k < n_params; k++)
         p->params[p->n_params + k] = params[k];
@@ -101,85 +133,114 @@ static PlanInstr *emit(Plan *p, PlanPhase phase, PlanKernel kernel, const char *
 
 static void dies(Plan *p, PlanInstr *i, PlanTensor t)
 {
-    p->deaths[p->n_deaths++] = (PlanRange){t.offset, (uint64_t)t.numel * dtype_bytes((DType)t.dtype), t.dtype, t.name};
+    p->deaths[p->n_deaths++] =
+        (PlanRange){t.offset, (uint64_t)t.numel * dtype_bytes((DType)t.dtype), t.dtype, t.name};
     i->n_deaths++;
 }
 
-#define TENSORS(...) (sizeof((PlanTensor[]){__VA_ARGS__}) / sizeof(PlanTensor)), (PlanTensor[]){__VA_ARGS__}
-#define NUMBERS(...) (sizeof((PlanParam[]){__VA_ARGS__}) / sizeof(PlanParam)), (PlanParam[]){__VA_ARGS__}
-#define I(x) {.i = (x)}
-#define F(x) {.f = (x)}
+#define TENSORS(...)                                                                               \
+    (sizeof((PlanTensor[]){__VA_ARGS__}) / sizeof(PlanTensor)), (PlanTensor[])                     \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define NUMBERS(...)                                                                               \
+    (sizeof((PlanParam[]){__VA_ARGS__}) / sizeof(PlanParam)), (PlanParam[])                        \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define I(x)                                                                                       \
+    {                                                                                              \
+        .i = (x)                                                                                   \
+    }
+#define F(x)                                                                                       \
+    {                                                                                              \
+        .f = (x)                                                                                   \
+    }
 
 typedef struct Model {
     PlanTensor ids, targets, e, w, acc_e, acc_w;
-    PlanTensor lr, step, seed, count, inverse, loss_sum, loss, norm, coef, skipped, eval_sum, sample0;
+    PlanTensor lr, step, seed, count, inverse, loss_sum, loss, norm, coef, skipped, eval_sum,
+        sample0;
 } Model;
 
-static PlanTensor emit_forward(Plan *p, const Model *m, PlanPhase phase, int64_t micro, PlanTensor *out_lse,
-                               PlanTensor *out_loss)
+static PlanTensor emit_forward(Plan *p, const Model *m, PlanPhase phase, int64_t micro,
+                               PlanTensor *out_lse, PlanTensor *out_loss)
 {
-    PlanTensor ids = part(m->ids, micro * TOKENS, TOKENS), targets = part(m->targets, micro * TOKENS, TOKENS);
+    PlanTensor ids = part(m->ids, micro * TOKENS, TOKENS),
+               targets = part(m->targets, micro * TOKENS, TOKENS);
     PlanTensor h = buffer(p, "%h", DTYPE_F32, TOKENS * WIDTH);
     *out_lse = buffer(p, "%lse", DTYPE_F32, TOKENS);
     *out_loss = buffer(p, "%loss", DTYPE_F32, 1);
-    emit(p, phase, PLAN_KERNEL_embed, "embed %h", TENSORS(h, m->e, ids), NUMBERS(I(TOKENS), I(WIDTH), I(VOCAB)));
-    emit(p, phase, PLAN_KERNEL_lm_loss, "lm_loss %loss", TENSORS(*out_loss, *out_lse, h, m->w, targets),
+    emit(p, phase, PLAN_KERNEL_embed, "embed %h", TENSORS(h, m->e, ids),
+         NUMBERS(I(TOKENS), I(WIDTH), I(VOCAB)));
+    emit(p, phase, PLAN_KERNEL_lm_loss, "lm_loss %loss",
+         TENSORS(*out_loss, *out_lse, h, m->w, targets),
          NUMBERS(I(TOKENS), I(WIDTH), I(VOCAB), F(0), I(-100)));
     return h;
 }
 
 static void emit_micro_batch(Plan *p, const Model *m, int64_t micro)
 {
-    PlanTensor ids = part(m->ids, micro * TOKENS, TOKENS), targets = part(m->targets, micro * TOKENS, TOKENS);
+    PlanTensor ids = part(m->ids, micro * TOKENS, TOKENS),
+               targets = part(m->targets, micro * TOKENS, TOKENS);
     PlanTensor lse, loss, h = emit_forward(p, m, PLAN_FWD, micro, &lse, &loss);
     if (!micro)
         p->kept[0] = (PlanKept){.tensor = h, .rank = 2, .dim = {TOKENS, WIDTH}};
     int first = micro == 0;
-    PlanInstr *i = emit(p, PLAN_FWD, PLAN_KERNEL_accumulate, "accumulate $loss_sum", TENSORS(m->loss_sum, loss),
-                        NUMBERS(I(first)));
+    PlanInstr *i = emit(p, PLAN_FWD, PLAN_KERNEL_accumulate, "accumulate $loss_sum",
+                        TENSORS(m->loss_sum, loss), NUMBERS(I(first)));
     dies(p, i, loss);
-    PlanTensor dh = buffer(p, "%h.grad", DTYPE_F32, TOKENS * WIDTH), de = buffer(p, "%e.grad", DTYPE_F32, TABLE);
+    PlanTensor dh = buffer(p, "%h.grad", DTYPE_F32, TOKENS * WIDTH),
+               de = buffer(p, "%e.grad", DTYPE_F32, TABLE);
     PlanTensor dw = buffer(p, "%w.grad", DTYPE_F32, TABLE);
     i = emit(p, PLAN_BWD, PLAN_KERNEL_lm_loss_grad, "lm_loss_grad %h.grad",
              TENSORS(dh, dw, m->inverse, h, m->w, targets, lse),
              NUMBERS(I(TOKENS), I(WIDTH), I(VOCAB), F(0), I(-100)));
     dies(p, i, lse);
-    i = emit(p, PLAN_BWD, PLAN_KERNEL_accumulate, "accumulate $w.acc", TENSORS(m->acc_w, dw), NUMBERS(I(first)));
+    i = emit(p, PLAN_BWD, PLAN_KERNEL_accumulate, "accumulate $w.acc", TENSORS(m->acc_w, dw),
+             NUMBERS(I(first)));
     dies(p, i, dw);
     i = emit(p, PLAN_BWD, PLAN_KERNEL_embed_grad, "embed_grad %e.grad", TENSORS(de, ids, dh),
              NUMBERS(I(TOKENS), I(WIDTH), I(VOCAB), I(-1)));
     dies(p, i, dh);
-    i = emit(p, PLAN_BWD, PLAN_KERNEL_accumulate, "accumulate $e.acc", TENSORS(m->acc_e, de), NUMBERS(I(first)));
+    i = emit(p, PLAN_BWD, PLAN_KERNEL_accumulate, "accumulate $e.acc", TENSORS(m->acc_e, de),
+             NUMBERS(I(first)));
     dies(p, i, de);
 }
 
 static void emit_update(Plan *p, const Model *m, const PlanTensor *moments)
 {
-    PlanTensor norm_e = buffer(p, "%norm_e", DTYPE_F64, 1), norm_w = buffer(p, "%norm_w", DTYPE_F64, 1);
-    emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq e", TENSORS(norm_e, m->acc_e), NUMBERS(I(TABLE)));
-    emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq w", TENSORS(norm_w, m->acc_w), NUMBERS(I(TABLE)));
-    emit(p, PLAN_UPDATE, PLAN_KERNEL_grad_norm, "grad_norm", TENSORS(m->norm, m->coef, norm_e, norm_w),
-         NUMBERS(I(2), F(1)));
+    PlanTensor norm_e = buffer(p, "%norm_e", DTYPE_F64, 1),
+               norm_w = buffer(p, "%norm_w", DTYPE_F64, 1);
+    emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq e", TENSORS(norm_e, m->acc_e),
+         NUMBERS(I(TABLE)));
+    emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq w", TENSORS(norm_w, m->acc_w),
+         NUMBERS(I(TABLE)));
+    emit(p, PLAN_UPDATE, PLAN_KERNEL_grad_norm, "grad_norm",
+         TENSORS(m->norm, m->coef, norm_e, norm_w), NUMBERS(I(2), F(1)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_adamw, "adamw e",
          TENSORS(m->e, m->acc_e, moments[0], moments[1], none, m->coef, m->lr, m->step),
          NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_adamw, "adamw w",
          TENSORS(m->w, m->acc_w, moments[2], moments[3], none, m->coef, m->lr, m->step),
          NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01)));
-    emit(p, PLAN_UPDATE, PLAN_KERNEL_loss_mean, "loss_mean", TENSORS(m->loss, m->loss_sum, m->inverse), 0, NULL);
-    emit(p, PLAN_UPDATE, PLAN_KERNEL_advance, "advance", TENSORS(m->step, m->skipped, m->coef), 0, NULL);
+    emit(p, PLAN_UPDATE, PLAN_KERNEL_loss_mean, "loss_mean",
+         TENSORS(m->loss, m->loss_sum, m->inverse), 0, NULL);
+    emit(p, PLAN_UPDATE, PLAN_KERNEL_advance, "advance", TENSORS(m->step, m->skipped, m->coef), 0,
+         NULL);
 }
 
 static void emit_all(Plan *p, const Model *m, const PlanTensor *moments)
 {
     PlanTensor lse, loss;
-    emit(p, PLAN_BEGIN, PLAN_KERNEL_count_targets, "count_targets", TENSORS(m->targets, m->count, m->inverse),
-         NUMBERS(I(MICRO * TOKENS), I(-100), I(1)));
+    emit(p, PLAN_BEGIN, PLAN_KERNEL_count_targets, "count_targets",
+         TENSORS(m->targets, m->count, m->inverse), NUMBERS(I(MICRO * TOKENS), I(-100), I(1)));
     for (int64_t micro = 0; micro < MICRO; micro++)
         emit_micro_batch(p, m, micro);
     emit_update(p, m, moments);
     emit_forward(p, m, PLAN_EVAL, 0, &lse, &loss);
-    emit(p, PLAN_EVAL, PLAN_KERNEL_accumulate, "accumulate $eval_sum", TENSORS(m->eval_sum, loss), NUMBERS(I(0)));
+    emit(p, PLAN_EVAL, PLAN_KERNEL_accumulate, "accumulate $eval_sum", TENSORS(m->eval_sum, loss),
+         NUMBERS(I(0)));
 }
 
 static PlanTensor scalar(Plan *p, const char *name, DType dtype)
@@ -196,16 +257,23 @@ static Model make_states(Plan *p, PlanTensor moments[4])
         .w = state(p, "w", PLAN_STATE_PARAM, 0, DTYPE_F32, VOCAB, WIDTH),
         .acc_e = state(p, "e.acc", PLAN_STATE_ACC, 0, DTYPE_F32, VOCAB, WIDTH),
         .acc_w = state(p, "w.acc", PLAN_STATE_ACC, 1, DTYPE_F32, VOCAB, WIDTH),
-        .lr = scalar(p, "lr", DTYPE_F32), .step = scalar(p, "step", DTYPE_I64),
-        .seed = scalar(p, "seed", DTYPE_I64), .count = scalar(p, "count", DTYPE_I64),
-        .inverse = scalar(p, "inverse", DTYPE_F32), .loss_sum = scalar(p, "loss_sum", DTYPE_F64),
-        .loss = scalar(p, "loss", DTYPE_F64), .norm = scalar(p, "norm", DTYPE_F64),
-        .coef = scalar(p, "coef", DTYPE_F32), .skipped = scalar(p, "skipped", DTYPE_I64),
-        .eval_sum = scalar(p, "eval_sum", DTYPE_F64), .sample0 = scalar(p, "sample0", DTYPE_I64),
+        .lr = scalar(p, "lr", DTYPE_F32),
+        .step = scalar(p, "step", DTYPE_I64),
+        .seed = scalar(p, "seed", DTYPE_I64),
+        .count = scalar(p, "count", DTYPE_I64),
+        .inverse = scalar(p, "inverse", DTYPE_F32),
+        .loss_sum = scalar(p, "loss_sum", DTYPE_F64),
+        .loss = scalar(p, "loss", DTYPE_F64),
+        .norm = scalar(p, "norm", DTYPE_F64),
+        .coef = scalar(p, "coef", DTYPE_F32),
+        .skipped = scalar(p, "skipped", DTYPE_I64),
+        .eval_sum = scalar(p, "eval_sum", DTYPE_F64),
+        .sample0 = scalar(p, "sample0", DTYPE_I64),
     };
     static const char *const names[] = {"e.exp_avg", "e.exp_avg_sq", "w.exp_avg", "w.exp_avg_sq"};
     for (uint32_t i = 0; i < 4; i++)
-        moments[i] = state(p, names[i], i % 2 ? PLAN_STATE_MOMENT2 : PLAN_STATE_MOMENT1, i / 2, DTYPE_F32, VOCAB, WIDTH);
+        moments[i] = state(p, names[i], i % 2 ? PLAN_STATE_MOMENT2 : PLAN_STATE_MOMENT1, i / 2,
+                           DTYPE_F32, VOCAB, WIDTH);
     return m;
 }
 
@@ -215,36 +283,58 @@ static PlanTable table(const Plan *p, const void *at, uint64_t count)
 }
 
 static const char settings_json[] =
-    "{\"recipe\": \"tiny.yaml\", \"seed\": 7, \"max_steps\": 8, \"num_epochs\": null, \"ckpt_every_steps\": 3, "
-    "\"val_every_steps\": 2, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 3, \"max_norm\": 1.0, "
+    "{\"recipe\": \"tiny.yaml\", \"seed\": 7, \"max_steps\": 8, \"num_epochs\": null, "
+    "\"ckpt_every_steps\": 3, "
+    "\"val_every_steps\": 2, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 3, "
+    "\"max_norm\": 1.0, "
     "\"data\": {\"path\": null, \"eval_path\": null, \"dataset\": \"a/b\", \"seed\": 3}, "
     "\"labels\": {\"ignore_index\": -100}, "
-    "\"lr\": {\"style\": \"cosine\", \"max\": 0.05, \"min\": 0.0001, \"init\": 0, \"warmup_steps\": 0, "
+    "\"lr\": {\"style\": \"cosine\", \"max\": 0.05, \"min\": 0.0001, \"init\": 0, "
+    "\"warmup_steps\": 0, "
     "\"decay_steps\": null, \"wsd_decay_steps\": null, \"wsd_style\": \"linear\"}, "
     "\"optimizer\": {\"name\": \"adamw\"}}";
 
 static PlanInput input(Plan *p, PlanTensor t)
 {
-    return (PlanInput){.name = text(p, p->strings + t.name), .dtype = DTYPE_I32, .rank = 2,
-                       .stride_bytes = TOKENS * 4, .dim = {BATCH, SEQ}, .offset = t.offset, .eval = 1};
+    return (PlanInput){.name = text(p, p->strings + t.name),
+                       .dtype = DTYPE_I32,
+                       .rank = 2,
+                       .stride_bytes = TOKENS * 4,
+                       .dim = {BATCH, SEQ},
+                       .offset = t.offset,
+                       .eval = 1};
 }
 
 static void fill_header(Plan *p, const Model *m)
 {
     p->header = (PlanHeader){
-        .magic = PLAN_MAGIC, .version = PLAN_VERSION, .total_bytes = sizeof *p, .arena_bytes = p->arena,
-        .micro_batches = MICRO, .batch = BATCH, .seq = SEQ, .flops_per_step = 1000000,
-        .thread_scratch_bytes = p->scratch, .model = text(p, "tiny"),
-        .model_config = text(p, "{\"model_type\": \"tiny\"}\n"), .settings = text(p, settings_json),
+        .magic = PLAN_MAGIC,
+        .version = PLAN_VERSION,
+        .total_bytes = sizeof *p,
+        .arena_bytes = p->arena,
+        .micro_batches = MICRO,
+        .batch = BATCH,
+        .seq = SEQ,
+        .flops_per_step = 1000000,
+        .thread_scratch_bytes = p->scratch,
+        .model = text(p, "tiny"),
+        .model_config = text(p, "{\"model_type\": \"tiny\"}\n"),
+        .settings = text(p, settings_json),
         .report = text(p, "{\"report\": true}"),
-        .scalars = {m->lr.offset, m->step.offset, m->seed.offset, m->count.offset, m->inverse.offset,
-                    m->loss_sum.offset, m->loss.offset, m->norm.offset, m->coef.offset, m->skipped.offset,
-                    m->eval_sum.offset, m->sample0.offset},
-        .instrs = table(p, p->instrs, p->n_instrs), .eval_instrs = table(p, p->eval_instrs, p->n_eval),
-        .tensors = table(p, p->tensors, p->n_tensors), .params = table(p, p->params, p->n_params),
-        .deaths = table(p, p->deaths, p->n_deaths), .states = table(p, p->states, p->n_states),
-        .inputs = table(p, p->inputs, 2), .kept = table(p, p->kept, 1), .grads = table(p, p->grads, 2),
-        .outside = table(p, p->strings, 0), .strings = table(p, p->strings, sizeof p->strings),
+        .scalars = {m->lr.offset, m->step.offset, m->seed.offset, m->count.offset,
+                    m->inverse.offset, m->loss_sum.offset, m->loss.offset, m->norm.offset,
+                    m->coef.offset, m->skipped.offset, m->eval_sum.offset, m->sample0.offset},
+        .instrs = table(p, p->instrs, p->n_instrs),
+        .eval_instrs = table(p, p->eval_instrs, p->n_eval),
+        .tensors = table(p, p->tensors, p->n_tensors),
+        .params = table(p, p->params, p->n_params),
+        .deaths = table(p, p->deaths, p->n_deaths),
+        .states = table(p, p->states, p->n_states),
+        .inputs = table(p, p->inputs, 2),
+        .kept = table(p, p->kept, 1),
+        .grads = table(p, p->grads, 2),
+        .outside = table(p, p->strings, 0),
+        .strings = table(p, p->strings, sizeof p->strings),
     };
 }
 
@@ -297,7 +387,7 @@ static Ran run_plan(const Plan *p, const char *arguments)
     int kept = dup(STDOUT_FILENO);
     dup2(fileno(out), STDOUT_FILENO);
     Session *s = session_new(err);
-    StepProgram program = {p, sizeof *p, NULL, 0};
+    StepProgram program = {.plan = p, .plan_bytes = sizeof *p};
     rt_cpu_kernels_start();
     ran.status = rt_run_program(s, &program, rt_kernels, argc, argv);
     session_free(s);
@@ -346,7 +436,8 @@ static void same_files(const char *a, const char *b)
     free(y);
 }
 
-/* Everything of each step's log line up to its `mem_bytes`, one after another: what does not depend on time. */
+/* Everything of each step's log line up to its `mem_bytes`, one after another: what does not depend
+ * on time. */
 static char *log_results(const char *path, uint32_t *out_steps)
 {
     char *log = file_text(path), *results = calloc(1, 1 << 16);
@@ -373,7 +464,8 @@ static void same_results(const char *a, const char *b, uint32_t steps)
     free(y);
 }
 
-/* The BLAS library's own threads would take the signal of test_interrupt; as in runtime/rt_main.c. */
+/* The BLAS library's own threads would take the signal of test_interrupt; as in runtime/rt_main.c.
+ */
 __attribute__((constructor(101))) static void keep_blas_single_threaded(void)
 {
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -412,12 +504,14 @@ static void test_trains(void **unused)
 {
     (void)unused;
     Ran ran = run_well("--log a.jsonl --threads 1");
-    const char *first = strstr(ran.out, "step 1 | loss "), *last = strstr(ran.out, "step 8 | loss ");
+    const char *first = strstr(ran.out, "step 1 | loss "),
+               *last = strstr(ran.out, "step 8 | loss ");
     assert_non_null(first);
     assert_non_null(last);
     assert_null(strstr(ran.out, "step 9 |"));
     assert_non_null(strstr(ran.out, "weights | from seed 7\n"));
-    assert_non_null(strstr(ran.out, "note: dataset `a/b` is not read: tokens are drawn from seed 3\n"));
+    assert_non_null(
+        strstr(ran.out, "note: dataset `a/b` is not read: tokens are drawn from seed 3\n"));
     assert_non_null(strstr(ran.out, "note: nothing is evaluated"));
     assert_non_null(strstr(ran.out, "| 1 threads | 2 micro-batches of 2 x 8\n"));
     double loss = number_after(first, "loss ");
@@ -426,7 +520,8 @@ static void test_trains(void **unused)
     uint32_t steps;
     char *log = log_results("a.jsonl", &steps);
     assert_int_equal(steps, 8);
-    assert_true(number_after(log, "\"lr\": ") == 0.05 || fabs(number_after(log, "\"lr\": ") - 0.05) < 1e-8);
+    assert_true(number_after(log, "\"lr\": ") == 0.05 ||
+                fabs(number_after(log, "\"lr\": ") - 0.05) < 1e-8);
     free(log);
 }
 
@@ -435,7 +530,8 @@ static void test_same_bits(void **unused)
     (void)unused;
     run_well("--log one.jsonl --threads 1 --dump-grads one.st --dump-values one.v.st");
     run_well("--log two.jsonl --threads 2 --dump-grads two.st --dump-values two.v.st");
-    run_well("--log check.jsonl --threads 3 --check --profile check.json --dump-grads check.st --dump-values check.v.st");
+    run_well("--log check.jsonl --threads 3 --check --profile check.json --dump-grads check.st "
+             "--dump-values check.v.st");
     same_results("one.jsonl", "two.jsonl", 8);
     same_results("one.jsonl", "check.jsonl", 8);
     same_files("one.st", "two.st");
@@ -536,7 +632,8 @@ static void test_all_ignored(void **unused)
     assert_null(strstr(note + 1, "note: step 2"));
 }
 
-/* A weight so large that the norm overflows: updates are skipped, the weights stay, and the run ends. */
+/* A weight so large that the norm overflows: updates are skipped, the weights stay, and the run
+ * ends. */
 static void test_skips(void **unused)
 {
     (void)unused;
@@ -549,7 +646,8 @@ static void test_skips(void **unused)
     assert_non_null(strstr(ran.out, "step 3 |"));
     assert_null(strstr(ran.out, "step 4 |"));
     assert_non_null(strstr(ran.out, "| skipped\n"));
-    assert_string_equal(ran.err, "error: 3 updates in a row were skipped: the gradients are not finite\n");
+    assert_string_equal(ran.err,
+                        "error: 3 updates in a row were skipped: the gradients are not finite\n");
     char *log = file_text("skips.jsonl");
     assert_non_null(strstr(log, "\"grad_norm\": null"));
     assert_non_null(strstr(log, "\"skipped\": true"));
@@ -596,10 +694,13 @@ static void test_bench_and_describe(void **unused)
     assert_non_null(strstr(ran.out, "\nlm_loss_grad "));
     assert_non_null(strstr(ran.out, "memory | arena "));
     assert_null(strstr(ran.out, "step 1 |"));
-    assert_true(fabs(number_after(ran.out, "memory | not listed")) < 16e6);
+#if !defined(__SANITIZE_ADDRESS__)
+    assert_true(fabs(number_after(ran.out, "memory | not listed")) < 8 << 20);
+#endif
     ran = run_well("--describe --threads 3");
     assert_non_null(strstr(ran.out, "model | tiny\n"));
-    assert_non_null(strstr(ran.out, "step | 2 micro-batches of 2 x 8 tokens | 22 instructions, 3 to evaluate"));
+    assert_non_null(
+        strstr(ran.out, "step | 2 micro-batches of 2 x 8 tokens | 22 instructions, 3 to evaluate"));
     assert_non_null(strstr(ran.out, "state | parameters                    2 tensors"));
     assert_non_null(strstr(ran.out, "report | {\"report\": true}\n"));
     ran = run_well("--help");
@@ -620,9 +721,11 @@ static void test_errors(void **unused)
 {
     (void)unused;
     write_text("text.txt", 40);
-    refuse("--setps 3", STATUS_USER, "error: unknown option `--setps`\nhint: did you mean `--steps`?\n");
+    refuse("--setps 3", STATUS_USER,
+           "error: unknown option `--setps`\nhint: did you mean `--steps`?\n");
     refuse("--bench 2 --save x", STATUS_USER, "`--bench` and `--save` exclude each other");
-    refuse("--steps 0 --dump-grads x", STATUS_USER, "`--dump-grads` and `--steps 0` exclude each other");
+    refuse("--steps 0 --dump-grads x", STATUS_USER,
+           "`--dump-grads` and `--steps 0` exclude each other");
     refuse("--threads 5000", STATUS_USER, "`--threads` needs a number up to 1024");
     refuse("--weights nowhere", STATUS_ENV, "nowhere");
     refuse("--data nowhere", STATUS_ENV, "nowhere");
@@ -635,7 +738,8 @@ static void test_errors(void **unused)
     seal(p);
     Ran ran = run_plan(p, "--dump-values x");
     assert_int_equal(ran.status, STATUS_USER);
-    assert_non_null(strstr(ran.err, "option `--dump-values` needs values in the plan: build with `--keep=GLOB`"));
+    assert_non_null(strstr(
+        ran.err, "option `--dump-values` needs values in the plan: build with `--keep=GLOB`"));
     ran = run_plan(p, "--eval text.txt");
     assert_int_equal(ran.status, STATUS_USER);
     assert_non_null(strstr(ran.err, "option `--eval` needs an evaluation in the plan"));

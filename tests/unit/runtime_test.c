@@ -1,4 +1,4 @@
-/* The step executable's runtime over a hand-made plan: validation, pool, executor, schedules, options. */
+/* The step executable's runtime over a hand-made plan: validation, pool, executor, --check. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,6 @@
 
 #include "base/dtype.h"
 #include "runtime/log.h"
-#include "runtime/memory.h"
-#include "runtime/options.h"
 #include "runtime/rt.h"
 
 /* -- allocations, counted -- */
@@ -86,15 +84,16 @@ static void hush(Heard *heard)
 }
 
 /* -- a plan by hand --
- * x = w (forward), w.acc = x (backward), column sums of a fused region, then the update's counters. */
+ * x = w (forward), w.acc = x (backward), column sums of a fused region, then the update's counters.
+ */
 
-enum {
-    WIDTH = 64, ROWS = 64, ROWS_PER_CHUNK = 10, COLUMNS = 5000, CHUNKS = 7,
-    AT_LR = 0, AT_COEF = 4, AT_STEP = 8, AT_SEED = 16, AT_COUNT = 24, AT_LOSS = 32, AT_NORM = 40,
-    AT_SKIPPED = 48, AT_SAMPLE0 = 56, AT_INVERSE = 64, AT_LOSS_SUM = 72, AT_EVAL_SUM = 80,
-    AT_W = 1024, AT_ACC = 2048, AT_X = 3072, AT_INPUT = 4096, AT_SUMS = 8192, AT_WORK = 65536,
-    ARENA = 262144,
-};
+enum { WIDTH = 64, ROWS = 64, ROWS_PER_CHUNK = 10, COLUMNS = 5000, CHUNKS = 7 };
+/* Offsets of the scalars, */
+enum { AT_LR = 0, AT_COEF = 4, AT_STEP = 8, AT_SEED = 16, AT_COUNT = 24, AT_LOSS = 32 };
+enum { AT_NORM = 40, AT_SKIPPED = 48, AT_SAMPLE0 = 56, AT_INVERSE = 64, AT_LOSS_SUM = 72 };
+/* and of the rest. */
+enum { AT_EVAL_SUM = 80, AT_W = 1024, AT_ACC = 2048, AT_X = 3072, AT_INPUT = 4096 };
+enum { AT_SUMS = 8192, AT_WORK = 65536, ARENA = 262144 };
 
 typedef struct TestPlan {
     PlanHeader header;
@@ -112,11 +111,14 @@ typedef struct TestPlan {
 } TestPlan;
 
 static const char settings_json[] =
-    "{\"recipe\": \"t.yaml\", \"seed\": 7, \"max_steps\": 4, \"num_epochs\": null, \"ckpt_every_steps\": 0, "
-    "\"val_every_steps\": 0, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 10, \"max_norm\": 1.0, "
+    "{\"recipe\": \"t.yaml\", \"seed\": 7, \"max_steps\": 4, \"num_epochs\": null, "
+    "\"ckpt_every_steps\": 0, "
+    "\"val_every_steps\": 0, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 10, "
+    "\"max_norm\": 1.0, "
     "\"data\": {\"path\": null, \"eval_path\": null, \"dataset\": null, \"seed\": 3}, "
     "\"labels\": {\"ignore_index\": -100}, "
-    "\"lr\": {\"style\": \"cosine\", \"max\": 0.001, \"min\": 0.0001, \"init\": 0, \"warmup_steps\": null, "
+    "\"lr\": {\"style\": \"cosine\", \"max\": 0.001, \"min\": 0.0001, \"init\": 0, "
+    "\"warmup_steps\": null, "
     "\"decay_steps\": 100, \"wsd_decay_steps\": null, \"wsd_style\": \"linear\"}, "
     "\"optimizer\": {\"name\": \"adamw\"}}";
 
@@ -131,7 +133,12 @@ static uint32_t text(TestPlan *p, const char *value)
 
 static PlanTensor dense(uint64_t offset, int64_t numel, DType dtype, uint32_t name)
 {
-    return (PlanTensor){.offset = offset, .numel = numel, .run = numel, .pitch = numel, .dtype = dtype, .name = name};
+    return (PlanTensor){.offset = offset,
+                        .numel = numel,
+                        .run = numel,
+                        .pitch = numel,
+                        .dtype = dtype,
+                        .name = name};
 }
 
 static PlanTable table(const TestPlan *p, const void *at, uint64_t count)
@@ -188,7 +195,8 @@ static void fill_instrs(TestPlan *p)
 
 static void fill_tensors(TestPlan *p)
 {
-    uint32_t x = text(p, "%x"), w = text(p, "$w"), acc = text(p, "$w.acc"), name = text(p, "$counter");
+    uint32_t x = text(p, "%x"), w = text(p, "$w"), acc = text(p, "$w.acc"),
+             name = text(p, "$counter");
     p->tensors[0] = dense(AT_X, WIDTH, DTYPE_F32, x);
     p->tensors[1] = dense(AT_W, WIDTH, DTYPE_F32, w);
     p->tensors[2] = dense(AT_ACC, WIDTH, DTYPE_F32, acc);
@@ -197,17 +205,34 @@ static void fill_tensors(TestPlan *p)
     p->tensors[5] = dense(AT_SKIPPED, 1, DTYPE_I64, name);
     p->tensors[6] = dense(AT_COEF, 1, DTYPE_F32, name);
     p->tensors[7] = dense(AT_SUMS, COLUMNS, DTYPE_F32, name);
-    p->tensors[8] = dense(AT_W, WIDTH / 2, DTYPE_F32, w); /* a view of every other pair, which no instruction reads */
+    p->tensors[8] = dense(AT_W, WIDTH / 2, DTYPE_F32,
+                          w); /* a view of every other pair, which no instruction reads */
     p->tensors[8].run = 2;
     p->tensors[8].pitch = 4;
     p->deaths[0] = (PlanRange){AT_X, WIDTH * 4, DTYPE_F32, x};
     p->deaths[1] = (PlanRange){AT_SUMS, COLUMNS * 4, DTYPE_F32, name};
-    p->states[0] = (PlanState){.name = text(p, "w"), .kind = PLAN_STATE_PARAM, .dtype = DTYPE_F32, .rank = 2,
-                               .dim = {8, 8}, .offset = AT_W, .bytes = WIDTH * 4, .trainable = 1};
-    p->states[1] = (PlanState){.name = text(p, "w.acc"), .kind = PLAN_STATE_ACC, .dtype = DTYPE_F32, .rank = 2,
-                               .dim = {8, 8}, .offset = AT_ACC, .bytes = WIDTH * 4};
-    p->inputs[0] = (PlanInput){.name = text(p, "input_ids"), .dtype = DTYPE_I32, .rank = 2, .stride_bytes = 64,
-                               .dim = {1, 4}, .offset = AT_INPUT, .eval = 1};
+    p->states[0] = (PlanState){.name = text(p, "w"),
+                               .kind = PLAN_STATE_PARAM,
+                               .dtype = DTYPE_F32,
+                               .rank = 2,
+                               .dim = {8, 8},
+                               .offset = AT_W,
+                               .bytes = WIDTH * 4,
+                               .trainable = 1};
+    p->states[1] = (PlanState){.name = text(p, "w.acc"),
+                               .kind = PLAN_STATE_ACC,
+                               .dtype = DTYPE_F32,
+                               .rank = 2,
+                               .dim = {8, 8},
+                               .offset = AT_ACC,
+                               .bytes = WIDTH * 4};
+    p->inputs[0] = (PlanInput){.name = text(p, "input_ids"),
+                               .dtype = DTYPE_I32,
+                               .rank = 2,
+                               .stride_bytes = 64,
+                               .dim = {1, 4},
+                               .offset = AT_INPUT,
+                               .eval = 1};
     p->kept[0] = (PlanKept){.tensor = p->tensors[0], .rank = 1, .dim = {WIDTH}};
     p->grads[0] = (PlanGrad){.state = 0, .tensor = p->tensors[2]};
     p->outside[0] = (PlanOutside){.name = text(p, "worker scratch"), .bytes = 4096};
@@ -216,16 +241,31 @@ static void fill_tensors(TestPlan *p)
 static void fill_header(TestPlan *p)
 {
     p->header = (PlanHeader){
-        .magic = PLAN_MAGIC, .version = PLAN_VERSION, .total_bytes = sizeof *p, .arena_bytes = ARENA,
-        .micro_batches = 2, .batch = 1, .seq = 4, .flops_per_step = 1000, .thread_scratch_bytes = 100,
-        .model = text(p, "tiny"), .model_config = text(p, "{}"), .settings = text(p, settings_json),
+        .magic = PLAN_MAGIC,
+        .version = PLAN_VERSION,
+        .total_bytes = sizeof *p,
+        .arena_bytes = ARENA,
+        .micro_batches = 2,
+        .batch = 1,
+        .seq = 4,
+        .flops_per_step = 1000,
+        .thread_scratch_bytes = 100,
+        .model = text(p, "tiny"),
+        .model_config = text(p, "{}"),
+        .settings = text(p, settings_json),
         .report = text(p, "{}"),
-        .scalars = {AT_LR, AT_STEP, AT_SEED, AT_COUNT, AT_INVERSE, AT_LOSS_SUM, AT_LOSS, AT_NORM, AT_COEF,
-                    AT_SKIPPED, AT_EVAL_SUM, AT_SAMPLE0},
-        .instrs = table(p, p->instrs, 4), .eval_instrs = table(p, p->eval_instrs, 1),
-        .tensors = table(p, p->tensors, 9), .params = table(p, p->params, 4), .deaths = table(p, p->deaths, 2),
-        .states = table(p, p->states, 2), .inputs = table(p, p->inputs, 1), .kept = table(p, p->kept, 1),
-        .grads = table(p, p->grads, 1), .outside = table(p, p->outside, 1),
+        .scalars = {AT_LR, AT_STEP, AT_SEED, AT_COUNT, AT_INVERSE, AT_LOSS_SUM, AT_LOSS, AT_NORM,
+                    AT_COEF, AT_SKIPPED, AT_EVAL_SUM, AT_SAMPLE0},
+        .instrs = table(p, p->instrs, 4),
+        .eval_instrs = table(p, p->eval_instrs, 1),
+        .tensors = table(p, p->tensors, 9),
+        .params = table(p, p->params, 4),
+        .deaths = table(p, p->deaths, 2),
+        .states = table(p, p->states, 2),
+        .inputs = table(p, p->inputs, 1),
+        .kept = table(p, p->kept, 1),
+        .grads = table(p, p->grads, 1),
+        .outside = table(p, p->outside, 1),
         .strings = table(p, p->strings, sizeof p->strings),
     };
 }
@@ -281,8 +321,8 @@ static void fault_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
         rt_fault_raise(call->fault, "id %d outside the table", 99);
 }
 
-static void sum_rows(void *const *tensors, int64_t row, int64_t row_end, void *partials, const int64_t *random,
-                     const PlanParam *params)
+static void sum_rows(void *const *tensors, int64_t row, int64_t row_end, void *partials,
+                     const int64_t *random, const PlanParam *params)
 {
     (void)tensors;
     (void)params;
@@ -293,7 +333,8 @@ static void sum_rows(void *const *tensors, int64_t row, int64_t row_end, void *p
             sums[c] += (float)(c % 7 + random[1]);
 }
 
-static void sum_columns(void *const *tensors, int64_t col, int64_t col_end, const void *workspace, int64_t n_chunks)
+static void sum_columns(void *const *tensors, int64_t col, int64_t col_end, const void *workspace,
+                        int64_t n_chunks)
 {
     float *out = tensors[0];
     const float *partials = workspace;
@@ -305,8 +346,13 @@ static void sum_columns(void *const *tensors, int64_t col, int64_t col_end, cons
 }
 
 static const StepKernel native = {
-    .name = "sums", .rows_fn = sum_rows, .cols_fn = sum_columns, .rows = ROWS,
-    .rows_per_chunk = ROWS_PER_CHUNK, .cols = COLUMNS, .partial_bytes = COLUMNS * 4,
+    .name = "sums",
+    .rows_fn = sum_rows,
+    .cols_fn = sum_columns,
+    .rows = ROWS,
+    .rows_per_chunk = ROWS_PER_CHUNK,
+    .cols = COLUMNS,
+    .partial_bytes = COLUMNS * 4,
 };
 
 static void kernel_table(RtKernel table[PLAN_KERNEL_COUNT])
@@ -320,7 +366,7 @@ static void kernel_table(RtKernel table[PLAN_KERNEL_COUNT])
 
 static StepProgram program_of(const TestPlan *p)
 {
-    return (StepProgram){p, sizeof *p, &native, 1};
+    return (StepProgram){.plan = p, .plan_bytes = sizeof *p, .kernels = &native, .n_kernels = 1};
 }
 
 static Rt *open_rt(Session *s, const StepProgram *program, uint32_t threads, bool check)
@@ -328,7 +374,9 @@ static Rt *open_rt(Session *s, const StepProgram *program, uint32_t threads, boo
     RtKernel kernels[PLAN_KERNEL_COUNT];
     kernel_table(kernels);
     Rt *rt = NULL;
-    assert_int_equal(rt_open(s, program, &(RtConfig){.threads = threads, .check = check, .kernels = kernels}, &rt),
+    assert_int_equal(rt_open(s, program,
+                             &(RtConfig){.threads = threads, .check = check, .kernels = kernels},
+                             &rt),
                      STATUS_OK);
     return rt;
 }
@@ -443,12 +491,14 @@ static void test_plan_instr_faults(void **state)
     BREAK(p->params[1].i = WIDTH + 1, "instruction 0: a tensor's size");
     BREAK(p->params[2].i = 2, "instruction 0");
     BREAK(p->params[1].i = -1, "instruction 0: a size is not positive");
-    BREAK(p->tensors[2].numel = p->tensors[2].run = p->tensors[2].pitch = 32, "instruction 1: a tensor's size");
+    BREAK(p->tensors[2].numel = p->tensors[2].run = p->tensors[2].pitch = 32,
+          "instruction 1: a tensor's size");
     BREAK(p->tensors[4].dtype = DTYPE_F64, "instruction 3: a tensor's dtype");
     BREAK(p->tensors[6].offset = PLAN_ABSENT, "instruction 3: a tensor that the kernel needs");
 }
 
-/* Random bytes anywhere: a plan is refused by one message, or it is sound. Sanitizers see reads out of bounds. */
+/* Random bytes anywhere: a plan is refused by one message, or it is sound. Sanitizers see reads out
+ * of bounds. */
 static void test_plan_mutations(void **state)
 {
     (void)state;
@@ -459,7 +509,8 @@ static void test_plan_mutations(void **state)
         char message[512];
         for (int edits = i % 3 + 1; edits > 0; edits--) {
             random = random * 6364136223846793005u + 1442695040888963407u;
-            ((unsigned char *)p)[(random >> 33) % offsetof(TestPlan, strings)] = (unsigned char)(random >> 24);
+            ((unsigned char *)p)[(random >> 33) % offsetof(TestPlan, strings)] =
+                (unsigned char)(random >> 24);
         }
         if (i % 4)
             seal(p);
@@ -578,7 +629,8 @@ static Status see_gradient(void *context)
     Rt *rt = context;
     const float *acc = (void *)(rt->arena.base + AT_ACC);
     assert_true(acc[5] == 5.0f);
-    assert_int_equal(*(int64_t *)(void *)(rt->arena.base + AT_STEP), 0);
+    assert_int_equal(*(int64_t *)(void *)(rt->arena.base + AT_STEP),
+                     1); /* nothing in this plan changes a parameter */
     return STATUS_OK;
 }
 
@@ -598,7 +650,8 @@ static void test_hook_before_update(void **state)
     hush(heard);
 }
 
-/* A non-finite value is named where it is made, once; a state that is not finite as loaded is named before. */
+/* A non-finite value is named where it is made, once; a state that is not finite as loaded is named
+ * before. */
 static void test_check_names_first(void **state)
 {
     (void)state;
@@ -611,11 +664,12 @@ static void test_check_names_first(void **state)
     RtStepResult result;
     assert_int_equal(rt_step(rt, 0, NULL, NULL, &result), STATUS_OK);
     assert_int_equal(rt_step(rt, 0, NULL, NULL, &result), STATUS_OK);
-    assert_string_equal(heard_text(heard),
-                        "warning: check: the first non-finite value of the run: step 1, `layer %x` (kernel `concat`) "
-                        "made `%x` non-finite, at t.model:11\n");
+    assert_string_equal(heard_text(heard), "warning: check: the first non-finite value of the run: "
+                                           "step 1, `layer %x` (kernel `concat`) "
+                                           "made `%x` non-finite, at t.model:11\n");
     rt_check_loaded(rt);
-    assert_non_null(strstr(heard_text(heard), "check: `w` has a non-finite value before the first step"));
+    assert_non_null(
+        strstr(heard_text(heard), "check: `w` has a non-finite value before the first step"));
     rt_close(rt);
     free(p);
     hush(heard);
@@ -649,7 +703,8 @@ static void test_fault(void **state)
     kernel_table(kernels);
     kernels[PLAN_KERNEL_concat].run = fault_run;
     Rt *rt = NULL;
-    assert_int_equal(rt_open(heard->s, &program, &(RtConfig){.threads = 3, .kernels = kernels}, &rt), STATUS_OK);
+    assert_int_equal(
+        rt_open(heard->s, &program, &(RtConfig){.threads = 3, .kernels = kernels}, &rt), STATUS_OK);
     RtStepResult result;
     assert_int_equal(rt_step(rt, 0, NULL, NULL, &result), STATUS_USER);
     assert_string_equal(heard_text(heard),
@@ -670,7 +725,9 @@ static void test_native_workspace(void **state)
     RtKernel kernels[PLAN_KERNEL_COUNT];
     kernel_table(kernels);
     Rt *rt = NULL;
-    assert_int_equal(rt_open(heard->s, &program, &(RtConfig){.threads = 1, .kernels = kernels}, &rt), STATUS_ENV);
+    assert_int_equal(
+        rt_open(heard->s, &program, &(RtConfig){.threads = 1, .kernels = kernels}, &rt),
+        STATUS_ENV);
     assert_non_null(strstr(heard_text(heard), "instruction 2: the workspace is smaller"));
     free(p);
     hush(heard);
@@ -707,172 +764,6 @@ static void test_step_overhead(void **state)
     hush(heard);
 }
 
-/* -- settings and schedules -- */
-
-static void test_settings(void **state)
-{
-    (void)state;
-    Heard *heard = listen();
-    RtSettings settings;
-    assert_int_equal(rt_settings_read(heard->s, settings_json, &settings), STATUS_OK);
-    assert_int_equal(settings.seed, 7);
-    assert_int_equal(settings.max_steps, 4);
-    assert_int_equal(settings.num_epochs, -1);
-    assert_int_equal(settings.lr.style, RT_LR_COSINE);
-    assert_int_equal(settings.lr.wsd_style, RT_WSD_LINEAR);
-    assert_true(settings.lr.max == 0.001);
-    assert_null(settings.weights_dir);
-    const struct {
-        const char *json, *part;
-    } bad[] = {
-        {"[]", "no JSON object"},
-        {"{", "no JSON object"},
-        {"{}", "setting `seed` is missing"},
-        {"{\"sede\": 1}", "setting `sede` is not known"},
-        {"{\"seed\": 1.5}", "setting `seed` has a value"},
-        {"{\"seed\": null}", "setting `seed` has a value"},
-        {"{\"lr\": {\"style\": \"step\"}}", "setting `lr.style` has a value"},
-        {"{\"data\": {\"pat\": 1}}", "setting `data.pat` is not known"},
-    };
-    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Heard *h = listen();
-        assert_int_equal(rt_settings_read(h->s, bad[i].json, &settings), STATUS_ENV);
-        if (!strstr(heard_text(h), bad[i].part))
-            fail_msg("%s: %s", bad[i].json, heard_text(h));
-        hush(h);
-    }
-    hush(heard);
-}
-
-static void near(double got, double want)
-{
-    if (fabs(got - want) > 1e-12)
-        fail_msg("%.17g is not %.17g", got, want);
-}
-
-static void test_schedules(void **state)
-{
-    (void)state;
-    RtSchedule s = {.style = RT_LR_CONSTANT, .max = 1, .min = 0.1, .init = 0.2, .warmup_steps = 10,
-                    .decay_steps = 110, .wsd_decay_steps = 50};
-    near(rt_schedule_lr(&s, 0), 0.2);
-    near(rt_schedule_lr(&s, 5), 0.6);
-    near(rt_schedule_lr(&s, 10), 1);
-    near(rt_schedule_lr(&s, 5000), 1);
-    s.style = RT_LR_LINEAR;
-    near(rt_schedule_lr(&s, 60), 0.55);
-    near(rt_schedule_lr(&s, 110), 0.1);
-    near(rt_schedule_lr(&s, 111), 0.1);
-    s.style = RT_LR_COSINE;
-    near(rt_schedule_lr(&s, 60), 0.55);
-    near(rt_schedule_lr(&s, 35), 0.1 + 0.9 * (cos(3.14159265358979323846 / 4) + 1) / 2);
-    s.style = RT_LR_WSD;
-    near(rt_schedule_lr(&s, 60), 1);
-    s.wsd_style = RT_WSD_LINEAR;
-    near(rt_schedule_lr(&s, 85), 0.55);
-    s.wsd_style = RT_WSD_COSINE;
-    near(rt_schedule_lr(&s, 85), 0.55);
-    s.wsd_style = RT_WSD_EXPONENTIAL;
-    near(rt_schedule_lr(&s, 85), 0.1 + 0.9 * (2 * sqrt(0.5) - 1));
-    near(rt_schedule_lr(&s, 110), 0.1);
-    s.wsd_style = RT_WSD_MINUS_SQRT;
-    near(rt_schedule_lr(&s, 85), 0.1 + 0.9 * (1 - sqrt(0.5)));
-    s.warmup_steps = 0;
-    s.style = RT_LR_LINEAR;
-    near(rt_schedule_lr(&s, 0), 1);
-    RtSchedule open = {.style = RT_LR_COSINE, .max = 1, .warmup_steps = -1, .decay_steps = -1, .wsd_decay_steps = -1};
-    rt_schedule_resolve(&open, 250);
-    assert_int_equal(open.warmup_steps, 25);
-    assert_int_equal(open.decay_steps, 250);
-    RtSchedule decayless = {.style = RT_LR_LINEAR, .max = 1, .min = 0.5, .warmup_steps = 0, .decay_steps = 0};
-    near(rt_schedule_lr(&decayless, 0), 0.5);
-}
-
-/* -- options -- */
-
-static Status parse(Session *s, RtOptions *options, ...)
-{
-    char *argv[16] = {(char *)(uintptr_t) "x.step"};
-    int argc = 1;
-    va_list args;
-    va_start(args, options);
-    for (char *arg; (arg = va_arg(args, char *));)
-        argv[argc++] = arg;
-    va_end(args);
-    return rt_options_parse(s, argc, argv, options);
-}
-
-static void test_options(void **state)
-{
-    (void)state;
-    Heard *heard = listen();
-    RtOptions o;
-    assert_int_equal(parse(heard->s, &o, "--steps", "0", "--check", "--save=out", "--seed", "-3", NULL), STATUS_OK);
-    assert_int_equal(o.steps, 0);
-    assert_int_equal(o.seed, -3);
-    assert_true(o.check && !o.describe);
-    assert_string_equal(o.save, "out");
-    assert_int_equal(o.threads, RT_OPTION_ABSENT);
-    assert_null(o.weights);
-    hush(heard);
-}
-
-static void refuse(const char *part, const char *a, const char *b, const char *c, const char *d)
-{
-    Heard *heard = listen();
-    RtOptions o;
-    assert_int_equal(parse(heard->s, &o, a, b, c, d, NULL), STATUS_USER);
-    assert_int_equal(heard->s->n_errors, 1);
-    if (!strstr(heard_text(heard), part))
-        fail_msg("%s: %s", part, heard_text(heard));
-    hush(heard);
-}
-
-static void test_option_errors(void **state)
-{
-    (void)state;
-    refuse("error: unknown option `--step`\nhint: did you mean `--steps`?", "--step", "3", NULL, NULL);
-    refuse("unknown option `--dump-grad`\nhint: did you mean `--dump-grads`?", "--dump-grad=x", NULL, NULL, NULL);
-    refuse("unknown option `--xyzzy`\n", "--xyzzy", NULL, NULL, NULL);
-    refuse("`--steps` needs a number, 0 or more, and got `-1`", "--steps", "-1", NULL, NULL);
-    refuse("`--steps` needs a number, 0 or more, and got `3x`", "--steps", "3x", NULL, NULL);
-    refuse("`--threads` needs a number, 1 or more, and got `0`", "--threads=0", NULL, NULL, NULL);
-    refuse("`--seed` needs an integer, and got `99999999999999999999`", "--seed", "99999999999999999999", NULL, NULL);
-    refuse("`--save` needs a path", "--save", NULL, NULL, NULL);
-    refuse("`--save` needs a path", "--save", "--check", NULL, NULL);
-    refuse("`--save` needs a path", "--save=", NULL, NULL, NULL);
-    refuse("`--check` needs no value", "--check=1", NULL, NULL, NULL);
-    refuse("argument `3` belongs to no option", "3", NULL, NULL, NULL);
-    refuse("`--batch` and `--data` exclude each other", "--batch", "a", "--data", "b");
-    refuse("`--weights` and `--resume` exclude each other", "--resume", "a", "--weights", "b");
-}
-
-/* -- lines -- */
-
-static void test_lines(void **state)
-{
-    (void)state;
-    RtLog log = {.out = -1, .fd = -1, .tokens = 2048, .flops = 989.4e12, .arena_bytes = 75226349240};
-    RtStepResult r = {.step = 1, .loss = 6.00851, .norm = 125.57912, .lr = 1e-5f, .targets = 2047};
-    char line[RT_LOG_LINE];
-    rt_log_step_line(&log, &r, 0.5, line);
-    assert_string_equal(line, "step 1 | loss 6.0085 | grad_norm 125.5791 | lr 1.00e-05 | mem 70.06 GiB | "
-                              "tps 4096.00 | num_label_tokens 2047\n");
-    r.skipped = true;
-    r.norm = INFINITY;
-    rt_log_step_line(&log, &r, 0.5, line);
-    assert_non_null(strstr(line, "grad_norm inf"));
-    assert_non_null(strstr(line, "num_label_tokens 2047 | skipped\n"));
-    rt_log_step_json(&log, &r, 0.5, line);
-    assert_string_equal(line, "{\"step\": 1, \"loss\": 6.0085100000000002, \"grad_norm\": null, "
-                              "\"lr\": 9.99999975e-06, \"mem_bytes\": 75226349240, \"tps\": 4096, "
-                              "\"tps_per_gpu\": 4096, \"mfu\": 2, \"num_label_tokens\": 2047, "
-                              "\"step_time_s\": 0.5, \"skipped\": true}\n");
-    char bytes[32];
-    assert_string_equal(rt_bytes_text(512, bytes), "512 B");
-    assert_string_equal(rt_bytes_text((uint64_t)3 << 29, bytes), "1.50 GiB");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -891,11 +782,6 @@ int main(void)
         cmocka_unit_test(test_fault),
         cmocka_unit_test(test_native_workspace),
         cmocka_unit_test(test_step_overhead),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_option_errors),
-        cmocka_unit_test(test_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

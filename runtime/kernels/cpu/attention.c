@@ -37,6 +37,7 @@ Attention rt_attention(const RtCall *call, int segments, int keep)
         .keep = call->at[keep],
     };
     x.padded = plan_round_up(x.dim, ATTENTION_LANES);
+    x.pitch = plan_attention_pitch(x.dim);
     x.group = x.heads / x.kv_heads;
     x.tiles = plan_ceil_div(x.seq, TILE);
     if (x.dropout > 0)
@@ -142,9 +143,9 @@ void rt_attention_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
 {
     (void)phase;
     Attention x = rt_attention(call, PLAN_T_attention_segments, PLAN_T_attention_keep);
-    /* the last queries have the most keys: they go first */
-    int64_t heads = x.batch * x.heads, tile = x.tiles - 1 - (int64_t)chunk / heads;
-    int64_t b = (int64_t)chunk % heads / x.heads, head = (int64_t)chunk % x.heads;
+    /* a head's chunks follow each other; its last queries have the most keys, and go first */
+    int64_t row = (int64_t)chunk / x.tiles, tile = x.tiles - 1 - (int64_t)chunk % x.tiles;
+    int64_t b = row / x.heads, head = row % x.heads;
     if (rt_is_f64(call, PLAN_T_attention_q))
         attention_q_tile_f64(call, &x, b, head, tile, scratch);
     else

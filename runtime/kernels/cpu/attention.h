@@ -8,7 +8,9 @@
 enum { TILE = ATTENTION_TILE };
 
 typedef struct Attention {
-    int64_t batch, seq, heads, kv_heads, dim, padded, group; /* group: query heads per kv head */
+    int64_t batch, seq, heads, kv_heads, dim;
+    int64_t group;         /* query heads per kv head */
+    int64_t padded, pitch; /* columns of a tile's rows in a product, and from one to the next */
     int64_t tiles; /* of ATTENTION_TILE along seq */
     bool causal;
     int64_t window;

@@ -49,14 +49,14 @@ static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t 
 {
     const PlanTensor *t = call->tensor;
     void *const *at = call->at;
-    int64_t dim = x->dim, ld = x->padded, kv_head = head / x->group;
+    int64_t dim = x->dim, ld = x->pitch, kv_head = head / x->group;
     REAL *qt = scratch, *keys = qt + TILE * dim, *v = keys + TILE * dim, *o = v + TILE * ld, *s = o + TILE * ld;
     REAL *most = s + TILE * TILE, *sum = most + TILE, *rescale = sum + TILE;
     QRows q;
     KRows k;
 
     rt_attention_q_rows(x, b, head, tile, &q);
-    R(attention_columns)(qt, at[PLAN_T_attention_q], &t[PLAN_T_attention_q], x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(qt, o, at[PLAN_T_attention_q], &t[PLAN_T_attention_q], x, b, head, x->heads, q.first, q.n);
     memset(o, 0, (size_t)(TILE * ld) * sizeof *o);
     for (int i = 0; i < TILE; i++) {
         most[i] = -(REAL)INFINITY;
@@ -84,7 +84,7 @@ static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t 
             if (rescale[i] != 1)
                 for (int64_t d = 0; d < ld; d++)
                     o[i * ld + d] *= rescale[i];
-        R(attention_product)(o, ld, s, 1, TILE, v, ld, q.n, ld, k.n, true);
+        R(attention_product)(o, ld, s, 1, TILE, v, ld, q.n, x->padded, k.n, true);
     }
     for (int i = 0; i < q.n; i++) {
         REAL inverse = sum[i] == 0 ? 0 : 1 / sum[i];

@@ -40,18 +40,17 @@ void rt_attention_grad_run(const RtCall *call, uint32_t phase, uint64_t chunk, v
 {
     Attention x = rt_attention(call, PLAN_T_attention_grad_segments, PLAN_T_attention_grad_keep);
     bool f64 = rt_is_f64(call, PLAN_T_attention_grad_q);
-    int64_t index = (int64_t)chunk, keys = key_chunks(call), per_tile = x.batch * x.kv_heads;
-    if (phase == 1 && index < keys) { /* the first keys have the most queries */
-        int64_t tile = index / per_tile, b = index % per_tile / x.kv_heads, head = index % x.kv_heads;
+    int64_t keys = phase ? key_chunks(call) : 0, index = (int64_t)chunk;
+    if (index < keys) { /* the first keys have the most queries */
+        int64_t tile = index % x.tiles, row = index / x.tiles, b = row / x.kv_heads, head = row % x.kv_heads;
         if (f64)
             attention_grad_keys_f64(call, &x, b, head, tile, scratch);
         else
             attention_grad_keys_f32(call, &x, b, head, tile, scratch);
         return;
     }
-    index -= phase == 1 ? keys : 0;
-    per_tile = x.batch * x.heads;
-    int64_t tile = x.tiles - 1 - index / per_tile, b = index % per_tile / x.heads, head = index % x.heads;
+    index -= keys;
+    int64_t tile = x.tiles - 1 - index % x.tiles, row = index / x.tiles, b = row / x.heads, head = row % x.heads;
     if (phase == 0 && f64)
         attention_grad_delta_f64(call, &x, b, head, tile, scratch);
     else if (phase == 0)

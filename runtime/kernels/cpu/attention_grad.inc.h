@@ -5,7 +5,7 @@
 static void R(attention_grad_delta)(const RtCall *call, const Attention *x, int64_t b, int64_t head, int64_t tile,
                                     REAL *scratch)
 {
-    int64_t first = tile * TILE, n = plan_min(TILE, x->seq - first), dim = x->dim, ld = x->padded;
+    int64_t first = tile * TILE, n = plan_min(TILE, x->seq - first), dim = x->dim, ld = x->pitch;
     REAL *o = scratch, *grad = o + TILE * ld;
     REAL *delta = (REAL *)call->workspace + (b * x->heads + head) * x->seq;
     R(attention_rows)(o, ld, GRAD_T(o), x, b, head, x->heads, first, n);
@@ -78,7 +78,7 @@ static void R(attention_grad_statistics)(const RtCall *call, const Attention *x,
 static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64_t b, int64_t kv_head, int64_t tile,
                                    REAL *scratch)
 {
-    int64_t dim = x->dim, ld = x->padded, first, last;
+    int64_t dim = x->dim, ld = x->pitch, first, last;
     REAL *kt = scratch, *vt = kt + TILE * dim, *queries = vt + TILE * dim, *grad = queries + TILE * ld;
     REAL *dk = grad + TILE * ld, *dv = dk + TILE * ld, *s = dv + TILE * ld, *ds = s + TILE * TILE;
     REAL *lse = ds + TILE * TILE, *delta = lse + TILE;
@@ -86,8 +86,8 @@ static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64
     KRows k;
 
     rt_attention_k_rows(x, b, tile, &k);
-    R(attention_columns)(kt, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
-    R(attention_columns)(vt, GRAD_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
+    R(attention_columns)(kt, dk, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
+    R(attention_columns)(vt, dk, GRAD_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
     memset(dk, 0, (size_t)(2 * TILE * ld) * sizeof *dk);
     rt_attention_q_tiles(x, tile, &first, &last);
     for (int64_t head = kv_head * x->group; head < (kv_head + 1) * x->group; head++)
@@ -102,8 +102,8 @@ static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64
             R(attention_product)(s, TILE, queries, ld, 1, kt, TILE, q.n, TILE, dim, false);
             R(attention_product)(ds, TILE, grad, ld, 1, vt, TILE, q.n, TILE, dim, false);
             R(attention_grad_scores)(x, &q, &k, visible, false, lse, delta, s, ds);
-            R(attention_product)(dv, ld, s, 1, TILE, grad, ld, k.n, ld, q.n, true);
-            R(attention_product)(dk, ld, ds, 1, TILE, queries, ld, k.n, ld, q.n, true);
+            R(attention_product)(dv, ld, s, 1, TILE, grad, ld, k.n, x->padded, q.n, true);
+            R(attention_product)(dk, ld, ds, 1, TILE, queries, ld, k.n, x->padded, q.n, true);
         }
     if (call->at[PLAN_T_attention_grad_dk])
         R(attention_store)(GRAD_T(dk), x, b, kv_head, x->kv_heads, k.first, k.n, dk, ld);
@@ -114,15 +114,15 @@ static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64
 static void R(attention_grad_queries)(const RtCall *call, const Attention *x, int64_t b, int64_t head, int64_t tile,
                                       REAL *scratch)
 {
-    int64_t dim = x->dim, ld = x->padded, kv_head = head / x->group, first, last;
+    int64_t dim = x->dim, ld = x->pitch, kv_head = head / x->group, first, last;
     REAL *qt = scratch, *gradt = qt + TILE * dim, *keys = gradt + TILE * dim, *v = keys + TILE * ld;
     REAL *dq = v + TILE * ld, *s = dq + TILE * ld, *ds = s + TILE * TILE, *lse = ds + TILE * TILE, *delta = lse + TILE;
     QRows q;
     KRows k;
 
     rt_attention_q_rows(x, b, head, tile, &q);
-    R(attention_columns)(qt, GRAD_T(q), x, b, head, x->heads, q.first, q.n);
-    R(attention_columns)(gradt, GRAD_T(do), x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(qt, dq, GRAD_T(q), x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(gradt, dq, GRAD_T(do), x, b, head, x->heads, q.first, q.n);
     R(attention_grad_statistics)(call, x, b, head, &q, lse, delta);
     memset(dq, 0, (size_t)(TILE * ld) * sizeof *dq);
     rt_attention_k_tiles(x, tile, &first, &last);
@@ -136,7 +136,7 @@ static void R(attention_grad_queries)(const RtCall *call, const Attention *x, in
         R(attention_product)(s, TILE, keys, ld, 1, qt, TILE, k.n, TILE, dim, false);
         R(attention_product)(ds, TILE, v, ld, 1, gradt, TILE, k.n, TILE, dim, false);
         R(attention_grad_scores)(x, &q, &k, visible, true, lse, delta, s, ds);
-        R(attention_product)(dq, ld, ds, 1, TILE, keys, ld, q.n, ld, k.n, true);
+        R(attention_product)(dq, ld, ds, 1, TILE, keys, ld, q.n, x->padded, k.n, true);
     }
     R(attention_store)(GRAD_T(dq), x, b, head, x->heads, q.first, q.n, dq, ld);
 }

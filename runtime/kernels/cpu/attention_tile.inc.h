@@ -4,30 +4,26 @@
 static inline void R(attention_rows)(REAL *to, int64_t ld, const void *at, const PlanTensor *view, const Attention *x,
                                      int64_t b, int64_t head, int64_t heads, int64_t first, int64_t n)
 {
-    for (int64_t r = 0; r < n; r++) {
-        R(rt_view_load)(to + r * ld, at, view, ((b * x->seq + first + r) * heads + head) * x->dim, x->dim);
+    int64_t width = heads * x->dim, pitch = plan_row_pitch(view, width), token = b * x->seq + first;
+    for (int64_t r = 0; r < n; r++, to += ld, token++) {
+        if (pitch)
+            R(rt_load)(to, at, view->dtype, token * pitch + head * x->dim, x->dim);
+        else
+            R(rt_view_load)(to, at, view, token * width + head * x->dim, x->dim);
         for (int64_t d = x->dim; d < ld; d++)
-            to[r * ld + d] = 0;
+            to[d] = 0;
     }
 }
 
-/* Rows of one head as [dim, TILE]; columns behind n are zeros. */
-static inline void R(attention_columns)(REAL *to, const void *at, const PlanTensor *view, const Attention *x, int64_t b,
-                                        int64_t head, int64_t heads, int64_t first, int64_t n)
+/* Rows of one head as [dim, TILE]; columns behind n are zeros. rows: room for [TILE, x->pitch]. */
+static inline void R(attention_columns)(REAL *to, REAL *rows, const void *at, const PlanTensor *view, const Attention *x,
+                                        int64_t b, int64_t head, int64_t heads, int64_t first, int64_t n)
 {
-    REAL block[TILE * 8];
-    for (int64_t d0 = 0; d0 < x->dim; d0 += 8) {
-        int64_t count = plan_min(8, x->dim - d0);
-        for (int64_t r = 0; r < n; r++)
-            R(rt_view_load)(block + r * 8, at, view, ((b * x->seq + first + r) * heads + head) * x->dim + d0, count);
-        for (int64_t d = 0; d < count; d++) {
-            REAL *row = to + (d0 + d) * TILE;
-            for (int64_t r = 0; r < n; r++)
-                row[r] = block[r * 8 + d];
-            for (int64_t r = n; r < TILE; r++)
-                row[r] = 0;
-        }
-    }
+    R(attention_rows)(rows, x->pitch, at, view, x, b, head, heads, first, n);
+    memset(rows + n * x->pitch, 0, (size_t)((TILE - n) * x->pitch) * sizeof *rows);
+    for (int64_t d = 0; d < x->dim; d++)
+        for (int64_t r = 0; r < TILE; r++)
+            to[d * TILE + r] = rows[r * x->pitch + d];
 }
 
 static inline void R(attention_store)(void *at, const PlanTensor *view, const Attention *x, int64_t b, int64_t head,

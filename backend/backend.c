@@ -23,7 +23,8 @@ static Status emit_kernels(Session *s, const PlanKernels *kernels, EmitUnit *uni
 }
 
 /* The object file of the plan and its kernels. */
-static Status write_object(Session *s, IrModule *m, const BackendOptions *options, const char *object)
+static Status write_object(Session *s, IrModule *m, const BackendOptions *options,
+                           const char *object)
 {
     PlanKernels kernels;
     EmitUnit *unit;
