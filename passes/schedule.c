@@ -137,6 +137,19 @@ static const char *prefix_of(PassContext *c, uint32_t instance)
     return c->m->micro_batches > 1 ? arena_printf(c->s->arena, "m%u/", instance) : "";
 }
 
+/* Room for all instances at once. */
+static void reserve(IrGraph *step, const IrGraph *from, uint32_t times)
+{
+    Arena *arena = step->m->s->arena;
+    if (!from)
+        return;
+    vec_reserve(arena, &step->ops, step->ops.cap + from->order.n * times);
+    vec_reserve(arena, &step->order, step->order.cap + from->order.n * times);
+    vec_reserve(arena, &step->values, step->values.cap + from->values.n * times);
+    vec_reserve(arena, &step->operands, step->operands.cap + from->operands.n * times);
+    vec_reserve(arena, &step->attrs, step->attrs.cap + from->attrs.n * times);
+}
+
 static void unroll_step(Unroller *u)
 {
     PassContext *c = u->c;
@@ -144,6 +157,8 @@ static void unroll_step(Unroller *u)
     const IrGraph *bwd = ir_graph_find(c->m, "bwd"), *update = ir_graph_find(c->m, "update");
     uint32_t n = (uint32_t)c->m->micro_batches;
     Instance in;
+    reserve(u->step, fwd, n);
+    reserve(u->step, bwd, n);
     for (uint32_t i = 0; begin && i < n; i++)
         unroll(u, begin, prefix_of(c, i), i, &in);
     for (uint32_t i = 0; i < n; i++) {

@@ -19,7 +19,8 @@ static Status time_steps(RtRun *run, int64_t n, double *seconds)
     return STATUS_OK;
 }
 
-static void print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
+/* Returns the median. */
+static double print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
 {
     const PlanHeader *header = run->rt->plan.header;
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
@@ -30,6 +31,18 @@ static void print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
     fprintf(out, "bench | tokens_per_s %.2f | gflop_per_s %.2f | arena_bytes %llu\n",
             run->log.tokens / median, (double)header->flops_per_step / median / 1e9,
             (unsigned long long)header->arena_bytes);
+    return median;
+}
+
+static Status print_memory(const RtRun *run, double median, FILE *out)
+{
+    const Rt *rt = run->rt;
+    if (rt->kind)
+        return rt->kind->report(rt->device, median, out);
+    RtMemory memory;
+    rt_memory_measure(rt, &memory);
+    rt_memory_print(&memory, out);
+    return STATUS_OK;
 }
 
 Status rt_bench(RtRun *run)
@@ -38,6 +51,7 @@ Status rt_bench(RtRun *run)
     int64_t n = run->options->bench;
     double unread[RT_PROFILE_STEPS];
     double *seconds = ARENA_ARRAY(run->s->arena, double, n);
+    run->more = true;
     TRY(time_steps(run, WARM_UP_STEPS, unread));
     TRY(time_steps(run, n, seconds));
     rt->profile = &run->profile;
@@ -45,11 +59,9 @@ Status rt_bench(RtRun *run)
     rt->profile = NULL;
     if (rt_signals_stop(run->signals))
         return STATUS_OK;
-    print_speed(run, seconds, n, stdout);
+    double median = print_speed(run, seconds, n, stdout);
     rt_profile_kernels(&rt->plan, &run->profile, stdout);
-    RtMemory memory;
-    rt_memory_measure(rt, &memory);
-    rt_memory_print(&memory, stdout);
+    TRY(print_memory(run, median, stdout));
     if (run->options->profile)
         TRY(rt_profile_write(run->s, &rt->plan, &run->profile, run->options->profile));
     return STATUS_OK;

@@ -28,15 +28,17 @@
       "a trace of a few steps, for Perfetto or chrome://tracing")                                  \
     X("describe", describe, FLAG, NULL, "say what this executable is, and run nothing")            \
     X("threads", threads, POSITIVE, "N", "worker threads; else one per CPU")                       \
+    X("tune", tune, TEXT, "FILE", "target cuda: measured choices of algorithms, read and added to")  \
+    X("no-graph", no_graph, FLAG, NULL, "target cuda: launch instructions one by one")             \
     X("seed", seed, NUMBER, "N",                                                                   \
       "seed of initial weights, masks and drawn tokens; else the recipe's")                        \
     X("help", help, FLAG, NULL, "this text")
 
 typedef struct RtOptions { /* NULL, false, and RT_OPTION_ABSENT where not given */
     const char *weights, *batch, *data, *eval, *save, *resume, *log, *dump_grads, *dump_values,
-        *profile;
+        *profile, *tune;
     int64_t steps, bench, threads, seed;
-    bool check, describe, help;
+    bool check, no_graph, describe, help;
 } RtOptions;
 
 #define RT_OPTION_ABSENT INT64_MIN

@@ -117,8 +117,9 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
         return "its workspace is not aligned";
     const PlanTensor *tensors = plan->tensors + instr->first_tensor;
     const PlanParam *params = plan->params + instr->first_param;
-    const char *fault = rt_plan_shape_fault(instr, tensors, params);
-    if (fault || fused)
+    PlanTarget target = (PlanTarget)plan->header->target;
+    const char *fault = rt_plan_shape_fault(target, instr, tensors, params);
+    if (fault || fused || target == PLAN_TARGET_CUDA)
         return fault;
     if (plan->header->thread_scratch_bytes <
         plan_scratch_bytes((PlanKernel)instr->kernel, params, tensors))
@@ -278,6 +279,11 @@ static Status check_header(Reader *r)
         return bad(r, "its batch has an impossible size");
     if (h->arena_bytes > (uint64_t)1 << 48 || h->thread_scratch_bytes > (uint64_t)1 << 40)
         return bad(r, "its arena or its workers' scratch has an impossible size");
+    if (h->target > PLAN_TARGET_CUDA)
+        return bad(r, "its target does not exist");
+    if (h->library_workspace_bytes &&
+        (h->library_workspace % 256 || !in_arena(r, h->library_workspace, h->library_workspace_bytes)))
+        return bad(r, "its workspace for libraries ends outside the arena");
     if (!is_string(r, h->model) || !is_string(r, h->model_config) || !is_string(r, h->settings) ||
         !is_string(r, h->report))
         return bad(r, "a string of its header lies outside the strings");

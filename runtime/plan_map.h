@@ -3,6 +3,7 @@
 #ifndef RUNTIME_PLAN_MAP_H
 #define RUNTIME_PLAN_MAP_H
 
+#include "base/dtype.h"
 #include "base/session.h"
 #include "runtime/abi/plan.h"
 
@@ -37,6 +38,13 @@ static inline const char *rt_plan_string(const RtPlan *plan, uint32_t at)
 static inline const char *rt_plan_file(const RtPlan *plan, uint32_t at)
 {
     return plan->strings[at] ? plan->strings + at : "(no source)";
+}
+
+/* Bytes from a tensor's first element to the end of its last one. */
+static inline uint64_t rt_tensor_bytes(const PlanTensor *t)
+{
+    int64_t extent = (t->numel - 1) / t->run * t->pitch + (t->numel - 1) % t->run + 1;
+    return (uint64_t)extent * dtype_bytes((DType)t->dtype);
 }
 
 #endif

@@ -1,7 +1,7 @@
 #include "runtime/plan_shapes.h"
 
 #include "base/dtype.h"
-#include "runtime/abi/workspace.h"
+#include "runtime/abi/workspace_cuda.h"
 
 static const RtKernelShape shapes[] = {
 #define KERNEL(name, doc, tensors, params, workspace)                                              \
@@ -282,7 +282,15 @@ static void shape_advance(Question *q)
     MUST(advance, coef, 1, WIDE);
 }
 
-const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensors,
+static uint64_t workspace_bytes(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
+                                const PlanParam *params)
+{
+    PlanKernel kernel = (PlanKernel)instr->kernel;
+    return target == PLAN_TARGET_CUDA ? plan_cuda_workspace_bytes(kernel, params, tensors)
+                                      : plan_workspace_bytes(kernel, params, tensors);
+}
+
+const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
                                 const PlanParam *params)
 {
     static void (*const questions[])(Question *) = {
@@ -293,7 +301,7 @@ const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensor
     Question q = {.t = tensors, .p = params, .n_tensors = instr->n_tensors};
     questions[instr->kernel](&q);
     if (!q.no && instr->kernel != PLAN_KERNEL_fused &&
-        instr->workspace_bytes < plan_workspace_bytes((PlanKernel)instr->kernel, params, tensors))
+        instr->workspace_bytes < workspace_bytes(target, instr, tensors, params))
         q.no = "the workspace is smaller than the kernel needs";
     return q.no;
 }

@@ -18,7 +18,7 @@ const RtKernelShape *rt_kernel_shape(uint32_t kernel);
 
 /* NULL, or what is wrong. Tensors and parameters are already known to be there, and as many as
  * declared. */
-const char *rt_plan_shape_fault(const PlanInstr *instr, const PlanTensor *tensors,
+const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
                                 const PlanParam *params);
 
 /* a * b, or INT64_MAX where that does not fit; negative sizes count as too large. */

@@ -59,30 +59,57 @@ static Status prepare(Rt *rt, const RtKernel *kernels)
     return STATUS_OK;
 }
 
+/* The host's arena is where the plan runs: all of it is taken now. */
+static Status prepare_host(Rt *rt, const RtConfig *config)
+{
+    rt_arena_touch(&rt->arena, rt->pool);
+    TRY(prepare(rt, config->kernels));
+    if (rt->checking)
+        rt_check_poison(&rt->check);
+    return STATUS_OK;
+}
+
+/* The host's arena is a shadow, of which only what is read and written is ever there. */
+static Status prepare_device(Rt *rt, const RtConfig *config)
+{
+    const RtPlan *plan = &rt->plan;
+    rt->train = (RtExec){.instrs = plan->instrs, .n_instrs = plan->n_instrs};
+    rt->eval = (RtExec){.instrs = plan->eval_instrs, .n_instrs = plan->n_eval_instrs};
+    rt->update_from = first_update(plan);
+    RtDeviceConfig device = {
+        .plan = plan,
+        .program = rt->program,
+        .shadow = &rt->arena,
+        .check = config->check,
+        .graph = !config->no_graph,
+        .tune = config->tune,
+    };
+    return rt->kind->prepare(rt->device, &device);
+}
+
 static Status open_all(Rt *rt, const RtConfig *config)
 {
     Session *s = rt->s;
     const StepProgram *program = rt->program;
-    if (program->n_kernels && !program->kernels) {
+    rt->kind = config->device;
+    if (rt->kind)
+        TRY(rt->kind->open(s, &rt->device));
+    else if (program->n_kernels && !program->kernels) {
         diag(s, no_span, run_target);
         return STATUS_ENV;
     }
     TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &rt->plan));
     const PlanHeader *header = rt->plan.header;
     TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
-    TRY(rt_pool_new(s, config->threads ? config->threads : rt_cpus(), header->thread_scratch_bytes,
-                    &rt->pool));
+    TRY(rt_pool_new(s, rt->kind ? 1 : config->threads ? config->threads : rt_cpus(),
+                    header->thread_scratch_bytes, &rt->pool));
     TRY(rt_arena_map(s, header->arena_bytes, &rt->arena));
-    rt_arena_touch(&rt->arena, rt->pool);
     rt->seed_given = config->seed != NULL;
     rt->seed = config->seed ? *config->seed : rt->settings.seed;
-    TRY(prepare(rt, config->kernels));
     rt->checking = config->check;
     rt_progress_init(&rt->progress);
     rt->check = (RtCheck){.s = s, .plan = &rt->plan, .arena = &rt->arena, .exec = &rt->train};
-    if (rt->checking)
-        rt_check_poison(&rt->check);
-    return STATUS_OK;
+    return rt->kind ? prepare_device(rt, config) : prepare_host(rt, config);
 }
 
 Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, Rt **out_rt)
@@ -102,6 +129,9 @@ void rt_close(Rt *rt)
 {
     if (!rt)
         return;
+    if (rt->kind)
+        rt->kind->close(rt->device);
+    rt->device = NULL;
     rt_pool_free(rt->pool);
     rt->pool = NULL;
     rt_arena_unmap(&rt->arena);
@@ -116,21 +146,41 @@ void rt_resumed(Rt *rt)
                      : step  ? *step
                              : 0;
     rt->skips = skipped ? *skipped : 0;
+    rt->resumed = true;
     if (seed && !rt->seed_given)
         rt->seed = *seed;
 }
 
-void rt_before_save(Rt *rt)
+Status rt_before_save(Rt *rt)
 {
     const PlanHeader *header = rt->plan.header;
+    for (uint64_t i = 0; rt->kind && i < rt->plan.n_states; i++)
+        if (rt->plan.states[i].kind != PLAN_STATE_ACC)
+            TRY(rt->kind->get(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes));
     put_i64(rt, header->scalars.seed, rt->seed);
     put_i64(rt, header->scalars.sample0, rt->steps_done * header->micro_batches * header->batch);
+    return STATUS_OK;
 }
 
 void rt_check_loaded(Rt *rt)
 {
     if (rt->checking)
         rt_check_states(&rt->check);
+}
+
+static bool is_loaded(const Rt *rt, const PlanState *state)
+{
+    bool moment = state->kind == PLAN_STATE_MOMENT1 || state->kind == PLAN_STATE_MOMENT2;
+    return state->kind != PLAN_STATE_ACC && (rt->resumed || !moment);
+}
+
+Status rt_loaded(Rt *rt)
+{
+    rt_check_loaded(rt);
+    for (uint64_t i = 0; rt->kind && i < rt->plan.n_states; i++)
+        if (is_loaded(rt, &rt->plan.states[i]))
+            TRY(rt->kind->put(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes));
+    return STATUS_OK;
 }
 
 int32_t *rt_input(const Rt *rt, const char *name, int64_t micro_batch)
@@ -159,8 +209,23 @@ static void watch(void *context, uint64_t instr)
         rt->profile->last = rt_clock_ns();
 }
 
+static Status run_device(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
+{
+    RtDeviceRun piece = {
+        .eval = exec == &rt->eval,
+        .from = from,
+        .to = to,
+        .step = rt->check.step,
+        .profile = rt->profile,
+    };
+    memcpy(piece.random, rt->random, sizeof piece.random);
+    return rt->kind->launch(rt->device, &piece);
+}
+
 static Status run(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
 {
+    if (rt->kind)
+        return run_device(rt, exec, from, to);
     uint64_t at;
     bool watched = rt->checking || rt->profile || rt->progress.on;
     if (watched ? rt_exec_run_watched(exec, from, to, rt->pool, watch, rt, &at)
@@ -202,29 +267,65 @@ static void read_scalars(Rt *rt, float lr, RtStepResult *result)
     };
 }
 
-Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result)
+/* What the hook reads of the arena comes over from the device. */
+static Status fetch_for_hook(Rt *rt)
 {
+    const RtPlan *plan = &rt->plan;
+    if (!rt->kind)
+        return STATUS_OK;
+    TRY(rt->kind->finish(rt->device));
+    for (uint64_t i = 0; i < plan->n_grads; i++)
+        TRY(rt->kind->get(rt->device, plan->grads[i].tensor.offset, rt_tensor_bytes(&plan->grads[i].tensor)));
+    for (uint64_t i = 0; i < plan->n_kept; i++)
+        TRY(rt->kind->get(rt->device, plan->kept[i].tensor.offset, rt_tensor_bytes(&plan->kept[i].tensor)));
+    return STATUS_OK;
+}
+
+Status rt_stage(Rt *rt)
+{
+    rt->staged = true;
+    return rt->kind ? rt->kind->stage(rt->device, false) : STATUS_OK;
+}
+
+Status rt_step_begin(Rt *rt, float lr, RtHookFn before_update, void *context)
+{
+    rt->lr = lr;
     set_scalars(rt, lr);
+    if (!rt->staged)
+        TRY(rt_stage(rt));
+    rt->staged = false;
     rt->check.exec = &rt->train;
     rt->check.step = rt->steps_done + 1;
     rt_progress_begin(&rt->progress, "step %lld", (long long)(rt->steps_done + 1));
     if (rt->profile)
         rt_profile_begin(rt->profile, rt->steps_done + 1);
-    uint64_t update_from = before_update ? rt->update_from : 0;
-    TRY(run(rt, &rt->train, 0, update_from));
-    if (before_update) {
-        TRY(before_update(context));
-        if (rt->profile)
-            rt->profile->last = rt_clock_ns();
-    }
-    TRY(run(rt, &rt->train, update_from, rt->train.n_instrs));
+    if (!before_update)
+        return run(rt, &rt->train, 0, rt->train.n_instrs);
+    TRY(run(rt, &rt->train, 0, rt->update_from));
+    TRY(fetch_for_hook(rt));
+    TRY(before_update(context));
+    if (rt->profile)
+        rt->profile->last = rt_clock_ns();
+    return run(rt, &rt->train, rt->update_from, rt->train.n_instrs);
+}
+
+Status rt_step_end(Rt *rt, RtStepResult *out_result)
+{
+    if (rt->kind)
+        TRY(rt->kind->finish(rt->device));
     if (rt->profile)
         rt_profile_end(rt->profile);
     rt_progress_end(&rt->progress);
     rt->steps_done++;
-    read_scalars(rt, lr, out_result);
+    read_scalars(rt, rt->lr, out_result);
     rt->skips = out_result->skipped ? rt->skips + 1 : 0;
     return STATUS_OK;
+}
+
+Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result)
+{
+    TRY(rt_step_begin(rt, lr, before_update, context));
+    return rt_step_end(rt, out_result);
 }
 
 Status rt_eval(Rt *rt, double *out_sum)
@@ -236,7 +337,11 @@ Status rt_eval(Rt *rt, double *out_sum)
     rt->check.step = rt->steps_done;
     RtProfile *profile = rt->profile;
     rt->profile = NULL;
-    Status status = run(rt, &rt->eval, 0, rt->eval.n_instrs);
+    Status status = rt->kind ? rt->kind->stage(rt->device, true) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = run(rt, &rt->eval, 0, rt->eval.n_instrs);
+    if (status == STATUS_OK && rt->kind)
+        status = rt->kind->finish(rt->device);
     rt->profile = profile;
     *out_sum = sum ? *sum : 0;
     return status;

@@ -3,6 +3,7 @@
 #define RUNTIME_RT_H
 
 #include "runtime/check.h"
+#include "runtime/device.h"
 #include "runtime/exec.h"
 #include "runtime/profile.h"
 #include "runtime/progress.h"
@@ -12,7 +13,10 @@ typedef struct RtConfig {
     uint32_t threads;        /* 0: one per CPU */
     bool check;              /* see runtime/check.h */
     const int64_t *seed;     /* NULL: the recipe's */
-    const RtKernel *kernels; /* rt_kernels, or a test's own */
+    const RtKernel *kernels; /* rt_kernels, or a test's own; NULL with a device */
+    const RtDeviceKind *device; /* NULL: the host runs the plan */
+    bool no_graph;     /* device: instructions are launched one by one */
+    const char *tune;  /* device: see RtDeviceConfig */
 } RtConfig;
 
 typedef struct Rt {
@@ -34,6 +38,11 @@ typedef struct Rt {
     RtCheck check;
     RtProfile *profile; /* while a step is recorded; else NULL */
     RtProgress progress;
+    const RtDeviceKind *kind; /* NULL: the host runs the plan, and `arena` is not a shadow */
+    RtDevice *device;
+    bool resumed;   /* moments come from a checkpoint */
+    bool staged;    /* the next step's inputs are on the device */
+    float lr;       /* of the step under way */
 } Rt;
 
 typedef struct RtStepResult {
@@ -54,16 +63,24 @@ typedef Status (*RtHookFn)(void *context);
 /* One step over what lies in the inputs. Allocates nothing. A kernel's fault is one diagnostic and
  * STATUS_USER. */
 Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result);
+/* The same in two: between them a device may still be at work, and the next step's inputs may be put into the arena and
+ * staged. */
+Status rt_step_begin(Rt *rt, float lr, RtHookFn before_update, void *context);
+Status rt_step_end(Rt *rt, RtStepResult *out_result);
+/* The inputs in the arena are those of the next step. */
+Status rt_stage(Rt *rt);
 /* One forward pass over micro-batch 0's inputs: the sum of its losses. */
 Status rt_eval(Rt *rt, double *out_sum);
 
 /* A checkpoint's counters have been put into the arena: the run goes on from there. */
 void rt_resumed(Rt *rt);
 /* Puts into the arena what the next rt_resumed will read. */
-void rt_before_save(Rt *rt);
+Status rt_before_save(Rt *rt);
 
 /* Warns of states that are not finite; before the first step, where --check is on. */
 void rt_check_loaded(Rt *rt);
+/* The same, and takes the states over to the device: once they have been loaded. */
+Status rt_loaded(Rt *rt);
 
 int32_t *rt_input(const Rt *rt, const char *name,
                   int64_t micro_batch); /* NULL: the plan has no such input */

@@ -20,6 +20,9 @@ static Status check_plan(RtRun *run)
              "build with `--keep=GLOB`"));
     TRY(need(run->s, o->dump_grads ? "--dump-grads" : NULL, plan->n_grads, "gradients",
              "every parameter is frozen"));
+    TRY(need(run->s, o->tune ? "--tune" : NULL, run->rt->kind != NULL, "a device", "build with `--target cuda`"));
+    TRY(need(run->s, o->no_graph ? "--no-graph" : NULL, run->rt->kind != NULL, "a device",
+             "build with `--target cuda`"));
     return need(run->s, o->eval ? "--eval" : NULL, plan->n_eval_instrs, "an evaluation",
                 "the recipe it was built from has none");
 }
@@ -84,8 +87,7 @@ static Status load_weights(RtRun *run)
         TRY(rt_weights_init(run->s, &rt->plan, rt->arena.base, (uint64_t)rt->seed, &run->weights));
         rt_log_note(&run->log, "weights | from seed %lld", (long long)rt->seed);
     }
-    rt_check_loaded(rt);
-    return STATUS_OK;
+    return rt_loaded(rt);
 }
 
 /* -- how long -- */
@@ -165,16 +167,37 @@ static void close_run(RtRun *run)
     rt_signals_free(run->signals);
 }
 
-static Status describe(Session *s, const StepProgram *program, const RtOptions *o)
+/* What the device would do with the plan, where there is one: that there is none is said, and no error here. */
+static Status describe_device(Session *s, const StepProgram *program, const RtPlan *plan,
+                              const RtDeviceKind *kind)
+{
+    RtDevice *device = NULL;
+    fflush(stdout);
+    Status status = kind->open(s, &device);
+    if (status == STATUS_OK)
+        status = kind->describe(device, plan, program, stdout);
+    else
+        status = STATUS_OK;
+    kind->close(device);
+    return status;
+}
+
+static Status describe(Session *s, const StepProgram *program, const RtDeviceKind *device, const RtOptions *o)
 {
     RtPlan plan;
     TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &plan));
     rt_describe(&plan, o->threads != RT_OPTION_ABSENT ? (uint32_t)o->threads : rt_cpus(), stdout);
-    return STATUS_OK;
+    return device ? describe_device(s, program, &plan, device) : STATUS_OK;
 }
 
 Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc,
                       char **argv)
+{
+    return rt_run_program_on(s, program, kernels, NULL, argc, argv);
+}
+
+Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel *kernels,
+                         const RtDeviceKind *device, int argc, char **argv)
 {
     RtOptions options;
     TRY(rt_options_parse(s, argc, argv, &options));
@@ -183,13 +206,16 @@ Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *ke
         return STATUS_OK;
     }
     if (options.describe)
-        return describe(s, program, &options);
+        return describe(s, program, device, &options);
     RtRun run = {.s = s, .options = &options, .log = {.out = -1, .fd = -1}};
     RtConfig config = {
         .threads = options.threads != RT_OPTION_ABSENT ? (uint32_t)options.threads : 0,
         .check = options.check,
         .seed = options.seed != RT_OPTION_ABSENT ? &options.seed : NULL,
         .kernels = kernels,
+        .device = device,
+        .no_graph = options.no_graph,
+        .tune = options.tune,
     };
     Status status = rt_signals_new(s, &run.signals);
     if (status == STATUS_OK)

@@ -25,11 +25,18 @@ typedef struct RtRun {
     int64_t n_steps;      /* to run now */
     int64_t saved_at;     /* steps_done at the last save; -1: none */
     bool said_no_targets;
+    bool more;              /* a step follows the next one: a device's batch is fetched ahead */
+    bool ahead;             /* the next step's batch has been fetched */
+    Status ahead_status;    /* whether that went well: said when the step comes */
+    uint64_t ahead_position; /* of the data, before it */
 } RtRun;
 
 /* The whole program; returns the process's exit status. kernels: rt_kernels. */
 Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc,
                       char **argv);
+/* The same for a plan that a device runs; kernels: NULL. */
+Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel *kernels,
+                         const RtDeviceKind *device, int argc, char **argv);
 
 Status rt_train(RtRun *run);
 Status rt_bench(RtRun *run);

@@ -43,9 +43,9 @@ static Status save(RtRun *run)
     Rt *rt = run->rt;
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
-    rt_before_save(rt);
+    TRY(rt_before_save(rt));
     TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights,
-                           rt_data_position(run->data), run->save_dir));
+                           run->ahead ? run->ahead_position : rt_data_position(run->data), run->save_dir));
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
     return STATUS_OK;
@@ -65,14 +65,29 @@ static Status dump(void *context)
     return STATUS_OK;
 }
 
+/* While a device works on a step, the host fetches the next one's batch and sends it ahead. */
+static void fetch_ahead(RtRun *run)
+{
+    if (!run->more || !run->rt->kind)
+        return;
+    run->ahead = true;
+    run->ahead_position = rt_data_position(run->data);
+    run->ahead_status = rt_data_next(run->data, run->rt->arena.base);
+    if (run->ahead_status == STATUS_OK)
+        run->ahead_status = rt_stage(run->rt);
+}
+
 Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
                    double *out_seconds)
 {
     Rt *rt = run->rt;
     int64_t begin = rt_clock_ns();
-    TRY(rt_data_next(run->data, rt->arena.base));
+    TRY(run->ahead ? run->ahead_status : rt_data_next(run->data, rt->arena.base));
+    run->ahead = false;
     float lr = (float)rt_schedule_lr(&run->schedule, rt->steps_done);
-    TRY(rt_step(rt, lr, before_update, run, out_result));
+    TRY(rt_step_begin(rt, lr, before_update, run));
+    fetch_ahead(run);
+    TRY(rt_step_end(rt, out_result));
     *out_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     return STATUS_OK;
 }
@@ -92,6 +107,7 @@ static Status one_step(RtRun *run, int64_t i)
     double seconds;
     rt->profile = is_profiled(run, i) ? &run->profile : NULL;
     bool dumps = i == 0 && (o->dump_grads || o->dump_values);
+    run->more = i + 1 < run->n_steps;
     TRY(rt_run_step(run, dumps ? dump : NULL, &result, &seconds));
     rt_log_step(&run->log, &result, seconds);
     if (!result.targets && !run->said_no_targets) {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { RT_CUDA_SCALARS = 12, RT_CUDA_CONTROL_FAULT_WORDS = 4 };
+enum { RT_CUDA_SCALARS = 12, RT_CUDA_CONTROL_FAULT_WORDS = 8 };
 
 typedef struct RtCudaControl {
     int64_t random[3];                  /* step, seed, first sample: what RtCall.random points at */

@@ -26,10 +26,15 @@ typedef struct RtCublasLt { /* lt.Matmul is cublasLtMatmul */
 
 /* -- the device -- */
 
-/* What a kernel reports that stops the run (an id outside its table), into int64[RT_CUDA_FAULT_WORDS]: a code of
- * runtime/kernels/cuda/args.h, the token, its id, the instruction's PlanInstr.name. The first one wins: atomicCAS of word
- * 0 from 0 to the code, and only the winner writes the other words. The host reads it after the step. */
-enum { RT_CUDA_FAULT_WORDS = 4 };
+/* What a kernel reports that stops the run, into int64[RT_CUDA_FAULT_WORDS]. The first one wins: atomicCAS of word 0
+ * from 0 to the code (args.h has the same ones), and only the winner writes the other words. */
+typedef enum RtCudaFaultCode {
+    RT_CUDA_FAULT_NONE,
+    RT_CUDA_FAULT_ID,     /* word 1: the token, 2: its id, 3: rows of the table, 4: rt_cuda_number */
+    RT_CUDA_FAULT_TARGET, /* word 1: the token, 2: its target, 3: size of the vocabulary, 4: rt_cuda_number */
+} RtCudaFaultCode;
+
+enum { RT_CUDA_FAULT_WORDS = 8 };
 
 typedef struct RtCudaFused { /* a fused kernel of the executable's image */
     CUfunction rows, cols;
@@ -62,7 +67,8 @@ typedef struct RtCuda {
     uint64_t total_bytes; /* of the device */
     CUstream stream;      /* every launch of a step */
     CUstream copy_stream; /* inputs of the next step */
-    CUmodule kernel_module, program_module;
+    VEC(CUmodule) kernel_modules;
+    CUmodule program_module;
     Map functions;        /* Sym -> CUfunction of our own kernels */
     RtCudaFused *fused;   /* by StepProgram's index */
     RtCudaMapped arena, tables;
@@ -101,7 +107,7 @@ Status rt_cuda_start_named(RtCuda *cuda, const char *name, RtCudaShape shape, vo
 /* Fills bytes of device memory, on the stream. */
 Status rt_cuda_fill(RtCuda *cuda, void *at, unsigned char byte, uint64_t bytes);
 
-/* The instruction's number in its list. */
+/* The instruction's number in its list, for a fault's word 4. */
 int64_t rt_cuda_number(const RtCuda *cuda, const RtCall *call);
 
 /* -- kernels: a launch function per row of kernels.def; device addresses in call->at, call->workspace, call->random -- */

@@ -6,7 +6,6 @@
 #include "base/diag.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/outside.h"
-#include "runtime/kernels/cuda/args.h"
 #include "runtime/plan_shapes.h"
 
 /* -- pieces of the arena -- */
@@ -140,31 +139,19 @@ static Status lost(RtDevice *device, CUresult result)
     return STATUS_ENV;
 }
 
-static const PlanInstr *faulty_instr(const RtDevice *device, uint32_t kernel)
-{
-    const RtCudaExec *exec = &device->list[device->run.eval];
-    for (uint64_t i = 0; i < exec->n_instrs; i++)
-        if (exec->instrs[i].kernel == kernel && exec->instrs[i].name == (uint32_t)device->from->fault[3])
-            return &exec->instrs[i];
-    return NULL;
-}
-
 static Status say_fault(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
     const int64_t *fault = device->from->fault;
-    bool id = fault[0] == CUDA_FAULT_EMBED_ID;
-    const PlanInstr *instr = faulty_instr(device, id ? PLAN_KERNEL_embed : PLAN_KERNEL_lm_loss);
-    const PlanParam *param = instr ? cuda->plan->params + instr->first_param : NULL;
-    const char *message =
-        id ? arena_printf(cuda->s->arena, "id %lld of token %lld is outside the table of %lld rows", (long long)fault[2],
-                          (long long)fault[1], (long long)(param ? param[PLAN_embed_rows].i : 0))
-           : arena_printf(cuda->s->arena, "target %lld of token %lld is outside the vocabulary of %lld",
-                          (long long)fault[2], (long long)fault[1],
-                          (long long)(param ? param[PLAN_lm_loss_vocab].i : 0));
-    diag(cuda->s, no_span, run_fault, (long long)device->run.step,
-         instr ? rt_plan_string(cuda->plan, instr->name) : "?", instr ? rt_plan_string(cuda->plan, instr->file) : "?",
-         instr ? instr->line : 0, message);
+    const RtCudaExec *exec = &device->list[device->run.eval];
+    const PlanInstr *instr = &exec->instrs[(uint64_t)fault[4] < exec->n_instrs ? fault[4] : 0];
+    const char *message = arena_printf(
+        cuda->s->arena,
+        fault[0] == RT_CUDA_FAULT_ID ? "id %lld of token %lld is outside the table of %lld rows"
+                                     : "target %lld of token %lld is outside the vocabulary of %lld",
+        (long long)fault[2], (long long)fault[1], (long long)fault[3]);
+    diag(cuda->s, no_span, run_fault, (long long)device->run.step, rt_plan_string(cuda->plan, instr->name),
+         rt_plan_file(cuda->plan, instr->file), instr->line, message);
     return STATUS_USER;
 }
 
@@ -179,7 +166,7 @@ static void say_nonfinite(RtDevice *device)
     const PlanTensor *tensor = &cuda->plan->tensors[instr->first_tensor + (uint64_t)found[2]];
     diag(cuda->s, no_span, check_value, (long long)device->run.step, rt_plan_string(cuda->plan, instr->name),
          rt_kernel_shape(instr->kernel)->name, rt_plan_string(cuda->plan, tensor->name),
-         rt_plan_string(cuda->plan, instr->file), instr->line);
+         rt_plan_file(cuda->plan, instr->file), instr->line);
 }
 
 static Status since_begin(RtDevice *device, const RtCudaExec *exec, uint32_t event, int64_t *out_ns)

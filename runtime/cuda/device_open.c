@@ -1,5 +1,4 @@
 #include "base/diag.h"
-#include "runtime/abi/workspace_cuda.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/load.h"

@@ -55,9 +55,7 @@ static uint32_t pieces_of(const RtCall *call, const RtCudaGroupKernel *group, Pi
         const PlanTensor *t = &call->tensor[i];
         if (t->offset == PLAN_ABSENT)
             continue;
-        int64_t extent = (t->numel - 1) / t->run * t->pitch + (t->numel - 1) % t->run + 1;
-        out[n++] = (Piece){t->offset, t->offset + (uint64_t)extent * dtype_bytes((DType)t->dtype),
-                           group->writes >> i & 1};
+        out[n++] = (Piece){t->offset, t->offset + rt_tensor_bytes(t), group->writes >> i & 1};
     }
     if (group->workspace && call->instr->workspace_bytes)
         out[n++] = (Piece){call->instr->workspace, call->instr->workspace + call->instr->workspace_bytes, true};

@@ -11,8 +11,10 @@ CUfunction rt_cuda_function(RtCuda *cuda, const char *name)
     if (map_get(&cuda->functions, map_key(key), &known))
         return (CUfunction)(uintptr_t)known;
     CUfunction function = NULL;
-    CUresult result = cuda->driver.ModuleGetFunction(&function, cuda->kernel_module, name);
-    if (result != CUDA_SUCCESS) {
+    for (uint32_t i = 0; i < cuda->kernel_modules.n; i++)
+        if (cuda->driver.ModuleGetFunction(&function, cuda->kernel_modules.at[i], name) == CUDA_SUCCESS)
+            break;
+    if (!function) {
         fprintf(stderr, "internal error: this library has no device function `%s`\n", name);
         abort();
     }

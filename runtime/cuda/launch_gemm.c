@@ -6,7 +6,7 @@ static Status uneven(RtCuda *cuda, const RtCall *call)
 {
     const PlanInstr *instr = call->instr;
     diag(cuda->s, no_span, cuda_instr, (unsigned long long)rt_cuda_number(cuda, call),
-         rt_plan_string(cuda->plan, instr->name), rt_plan_string(cuda->plan, instr->file), instr->line,
+         rt_plan_string(cuda->plan, instr->name), rt_plan_file(cuda->plan, instr->file), instr->line,
          "the rows of an operand are not evenly spaced");
     return STATUS_ENV;
 }

@@ -2,9 +2,6 @@
 
 #include "base/diag.h"
 
-/* The one image of runtime/kernels/cuda/, which the build embeds (image.S). */
-extern const unsigned char rt_cuda_image[], rt_cuda_image_end[];
-
 enum { LOG_BYTES = 4096 };
 
 static const char *first_line(Session *s, const char *log, CUresult result, const RtCuda *cuda)
@@ -61,7 +58,11 @@ static Status load_program(RtCuda *cuda)
 
 Status rt_cuda_modules_load(RtCuda *cuda)
 {
-    TRY(load(cuda, rt_cuda_image, &cuda->kernel_module));
+    for (const RtCudaImage *image = rt_cuda_images; image->name; image++) {
+        CUmodule module;
+        TRY(load(cuda, image->bytes, &module));
+        vec_push(cuda->s->arena, &cuda->kernel_modules, module);
+    }
     return load_program(cuda);
 }
 
@@ -69,7 +70,8 @@ void rt_cuda_modules_unload(RtCuda *cuda)
 {
     if (cuda->program_module)
         cuda->driver.ModuleUnload(cuda->program_module);
-    if (cuda->kernel_module)
-        cuda->driver.ModuleUnload(cuda->kernel_module);
-    cuda->program_module = cuda->kernel_module = NULL;
+    for (uint32_t i = 0; i < cuda->kernel_modules.n; i++)
+        cuda->driver.ModuleUnload(cuda->kernel_modules.at[i]);
+    cuda->program_module = NULL;
+    cuda->kernel_modules.n = 0;
 }

@@ -17,7 +17,7 @@
 #include "runtime/abi/workspace.h"
 #include "runtime/kernels/random.h"
 
-enum { ARENA_BYTES = 4 << 20, MAX_VALUES = 40 };
+enum { ARENA_BYTES = 4 << 20, MAX_VALUES = 40, GAP_BYTES = 128 };
 
 /* One graph with data: its ops as one region, or one region each. */
 typedef struct Program {
@@ -55,7 +55,7 @@ static inline void place(Program *p, IrValue v)
     if (rec->place.offset >= 0)
         return;
     rec->place = (IrPlace){.offset = (int64_t)p->used};
-    p->used += ((uint64_t)ir_type_bytes(p->g->m, rec->type) + 255) / 64 * 64;
+    p->used += ((uint64_t)ir_type_bytes(p->g->m, rec->type) + GAP_BYTES + 63) / 64 * 64;
     assert_true(p->used <= ARENA_BYTES);
 }
 
@@ -237,10 +237,26 @@ static inline void run_region(const Program *p, const EmitRegion *r, const StepK
     free(workspace);
 }
 
+/* What lies between values is zero and stays so: no lane behind a row's end is written. */
+static inline void check_gaps(const Program *p)
+{
+    for (uint32_t i = 1; i < p->g->values.n; i++) {
+        const IrValueRec *rec = &p->g->values.at[i];
+        if (rec->place.offset < 0)
+            continue;
+        const unsigned char *end =
+            p->memory + rec->place.offset + ir_type_bytes(p->g->m, rec->type);
+        for (uint32_t k = 0; k < GAP_BYTES; k++)
+            if (end[k])
+                fail_msg("byte %u behind `%s` was written", k, rec->name);
+    }
+}
+
 static inline void program_run(const Program *p, const Compiler *c)
 {
     for (uint32_t i = 0; i < p->n_regions; i++)
         run_region(p, &p->regions[i], &c->program->kernels[p->kernels[i]]);
+    check_gaps(p);
 }
 
 #endif

@@ -558,6 +558,45 @@ static void special_values(void **state)
     compiler_free(&c);
 }
 
+/* -- sharing -- */
+
+/* The region of one scaled dropout over [rows, 32], on values of its own. */
+static uint32_t kernel_for(Compiler *c, int64_t rows, double factor, int64_t key)
+{
+    Program p;
+    program_init(&p, c, true);
+    int64_t full[] = {rows, 32};
+    IrValue x = operand(&p, "x", DTYPE_F32, 2, full);
+    IrOpArgs scale = {
+        .kind = IR_OP_scale, .in = &x, .n_in = 1, .attrs = {"factor"}, .values = {{.f = factor}}};
+    IrValue y = one(&p, op(&p, scale));
+    IrOpArgs dropout = {.kind = IR_OP_dropout,
+                        .in = &y,
+                        .n_in = 1,
+                        .attrs = {"p", "key"},
+                        .values = {{.f = 0.5}, {.i = key}}};
+    want(&p, one(&p, op(&p, dropout)));
+    program_compile(&p, c);
+    free(p.memory);
+    return p.kernels[0];
+}
+
+static void equal_regions_share_a_kernel(void **state)
+{
+    (void)state;
+    Compiler c;
+    compiler_init(&c, "host");
+    uint32_t first = kernel_for(&c, 4, 2, 10);
+    assert_int_equal(kernel_for(&c, 4, 2, 10), first);
+    assert_int_equal(kernel_for(&c, 4, 2, 11), first); /* a key is a parameter */
+    uint32_t other = kernel_for(&c, 4, 3, 10);
+    assert_int_not_equal(other, first);
+    assert_int_not_equal(kernel_for(&c, 5, 2, 10), first);
+    assert_int_equal(kernel_for(&c, 4, 3, 10), other);
+    assert_int_equal(emit_unit_n_kernels(c.unit), 3);
+    compiler_free(&c);
+}
+
 /* -- the target -- */
 
 static void an_unknown_cpu_is_refused(void **state)
@@ -588,6 +627,7 @@ int main(void)
         cmocka_unit_test(math_is_accurate),
         cmocka_unit_test(bf16_rounds_as_the_host_does),
         cmocka_unit_test(special_values),
+        cmocka_unit_test(equal_regions_share_a_kernel),
         cmocka_unit_test(an_unknown_cpu_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

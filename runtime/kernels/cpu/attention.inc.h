@@ -1,14 +1,12 @@
 /* attention, forward, per arithmetic type. Scores of a tile are kept as [k, q], so that a query is a vector lane and no
  * reduction runs across lanes. */
 
-/* Scale, softcap and mask, in place; the largest score of each query into `most`. */
-static void R(attention_scores)(const Attention *x, const QRows *q, const KRows *k, Visible visible, REAL *s, REAL *most)
+/* Softcap and mask, in place; the largest score of each query into `most`. */
+static void R(attention_scores)(const Attention *x, const QRows *q, const KRows *k, Visible visible, REAL *s,
+                                REAL *restrict most)
 {
-    REAL scale = (REAL)x->scale;
     for (int j = 0; j < k->n; j++) {
-        REAL *row = s + j * TILE;
-        for (int i = 0; i < TILE; i++)
-            row[i] *= scale;
+        REAL *restrict row = s + j * TILE;
         if (x->softcap > 0) {
             REAL cap = (REAL)x->softcap;
             for (int i = 0; i < TILE; i++)
@@ -23,24 +21,23 @@ static void R(attention_scores)(const Attention *x, const QRows *q, const KRows 
 }
 
 /* Probabilities from scores, in place, not yet divided by their sum; the sums go on in `sum`. */
-static void R(attention_probabilities)(const Attention *x, const QRows *q, const KRows *k, REAL *s, const REAL *most,
-                                       REAL *sum)
+static void R(attention_probabilities)(const Attention *x, const QRows *q, const KRows *k, REAL *s,
+                                       const REAL *restrict most, REAL *restrict sum)
 {
-    REAL shift[TILE];
+    REAL shift[TILE], factor = (REAL)(1 / (1 - x->dropout));
+    uint32_t threshold = rt_random_threshold(x->dropout);
     for (int i = 0; i < TILE; i++)
         shift[i] = most[i] == -(REAL)INFINITY ? 0 : most[i];
     for (int j = 0; j < k->n; j++) {
-        REAL *row = s + j * TILE;
-        for (int i = 0; i < TILE; i++)
-            row[i] = REAL_EXP(row[i] - shift[i]);
-        for (int i = 0; i < TILE; i++)
-            sum[i] += row[i];
-        if (x->dropout > 0) {
-            uint32_t threshold = rt_random_threshold(x->dropout);
-            REAL factor = (REAL)(1 / (1 - x->dropout));
+        REAL *restrict row = s + j * TILE;
+        for (int i = 0; i < TILE; i++) {
+            REAL p = REAL_EXP(row[i] - shift[i]);
+            row[i] = p;
+            sum[i] += p;
+        }
+        if (x->dropout > 0)
             for (int i = 0; i < TILE; i++)
                 row[i] = rt_attention_draw(q, i, k, j) >= threshold ? row[i] * factor : 0;
-        }
     }
 }
 
@@ -56,7 +53,7 @@ static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t 
     KRows k;
 
     rt_attention_q_rows(x, b, head, tile, &q);
-    R(attention_columns)(qt, o, at[PLAN_T_attention_q], &t[PLAN_T_attention_q], x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(qt, (REAL)x->scale, o, at[PLAN_T_attention_q], &t[PLAN_T_attention_q], x, b, head, x->heads, q.first, q.n);
     memset(o, 0, (size_t)(TILE * ld) * sizeof *o);
     for (int i = 0; i < TILE; i++) {
         most[i] = -(REAL)INFINITY;

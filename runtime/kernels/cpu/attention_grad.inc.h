@@ -18,28 +18,23 @@ static void R(attention_grad_delta)(const RtCall *call, const Attention *x, int6
     }
 }
 
-/* s: raw scores to probabilities (with dropout: as they multiply v); ds: gradient of those to the gradient of the raw
- * scores. Both [rows, TILE]; a lane is a query where q_lanes, else a key. */
+/* s: scores to probabilities (with dropout: as they multiply v); ds: gradient of those to the gradient of the product
+ * q k^T. Both [rows, TILE]; a lane is a query where q_lanes, else a key. */
 static inline __attribute__((always_inline)) void R(attention_grad_scores)(const Attention *x, const QRows *q,
                                                                            const KRows *k, Visible visible,
-                                                                           const bool q_lanes, const REAL *lse,
-                                                                           const REAL *delta, REAL *s, REAL *ds)
+                                                                           const bool q_lanes, const REAL *restrict lse,
+                                                                           const REAL *restrict delta, REAL *s, REAL *ds)
 {
     REAL scale = (REAL)x->scale, cap = (REAL)x->softcap, factor = (REAL)(1 / (1 - x->dropout));
     uint32_t threshold = rt_random_threshold(x->dropout);
     int rows = (int)(q_lanes ? k->n : q->n);
     for (int r = 0; r < rows; r++) {
-        REAL *p = s + r * TILE, *g = ds + r * TILE, slope[TILE], shift[TILE];
-        for (int c = 0; c < TILE; c++) {
-            p[c] *= scale;
-            slope[c] = scale;
-            shift[c] = q_lanes ? delta[c] : delta[r];
-        }
+        REAL *restrict p = s + r * TILE, *restrict g = ds + r * TILE, slope[TILE], kept[TILE];
         if (x->softcap > 0)
             for (int c = 0; c < TILE; c++) {
                 REAL t = REAL_TANH(p[c] / cap);
                 p[c] = cap * t;
-                slope[c] = scale * (1 - t * t);
+                slope[c] = 1 - t * t;
             }
         for (int c = 0; c < TILE; c++)
             p[c] = REAL_EXP(p[c] - (q_lanes ? lse[c] : lse[r]));
@@ -52,13 +47,17 @@ static inline __attribute__((always_inline)) void R(attention_grad_scores)(const
         if (x->dropout > 0)
             for (int c = 0; c < TILE; c++) {
                 uint32_t draw = q_lanes ? rt_attention_draw(q, c, k, r) : rt_attention_draw(q, r, k, c);
-                REAL kept = draw >= threshold ? factor : 0, whole = p[c];
-                p[c] = whole * kept;
-                g[c] = whole * (g[c] * kept - shift[c]) * slope[c];
+                kept[c] = draw >= threshold ? factor : 0;
+                g[c] *= kept[c];
             }
-        else
+        for (int c = 0; c < TILE; c++)
+            g[c] = p[c] * (g[c] - (q_lanes ? delta[c] : delta[r])) * scale;
+        if (x->softcap > 0)
             for (int c = 0; c < TILE; c++)
-                g[c] = p[c] * (g[c] - shift[c]) * slope[c];
+                g[c] *= slope[c];
+        if (x->dropout > 0)
+            for (int c = 0; c < TILE; c++)
+                p[c] *= kept[c];
     }
 }
 
@@ -86,8 +85,8 @@ static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64
     KRows k;
 
     rt_attention_k_rows(x, b, tile, &k);
-    R(attention_columns)(kt, dk, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
-    R(attention_columns)(vt, dk, GRAD_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
+    R(attention_columns)(kt, (REAL)x->scale, dk, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
+    R(attention_columns)(vt, 1, dk, GRAD_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
     memset(dk, 0, (size_t)(2 * TILE * ld) * sizeof *dk);
     rt_attention_q_tiles(x, tile, &first, &last);
     for (int64_t head = kv_head * x->group; head < (kv_head + 1) * x->group; head++)
@@ -121,8 +120,8 @@ static void R(attention_grad_queries)(const RtCall *call, const Attention *x, in
     KRows k;
 
     rt_attention_q_rows(x, b, head, tile, &q);
-    R(attention_columns)(qt, dq, GRAD_T(q), x, b, head, x->heads, q.first, q.n);
-    R(attention_columns)(gradt, dq, GRAD_T(do), x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(qt, (REAL)x->scale, dq, GRAD_T(q), x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(gradt, 1, dq, GRAD_T(do), x, b, head, x->heads, q.first, q.n);
     R(attention_grad_statistics)(call, x, b, head, &q, lse, delta);
     memset(dq, 0, (size_t)(TILE * ld) * sizeof *dq);
     rt_attention_k_tiles(x, tile, &first, &last);

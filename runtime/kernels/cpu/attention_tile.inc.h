@@ -15,15 +15,15 @@ static inline void R(attention_rows)(REAL *to, int64_t ld, const void *at, const
     }
 }
 
-/* Rows of one head as [dim, TILE]; columns behind n are zeros. rows: room for [TILE, x->pitch]. */
-static inline void R(attention_columns)(REAL *to, REAL *rows, const void *at, const PlanTensor *view, const Attention *x,
+/* Rows of one head times `factor` as [dim, TILE]; columns behind n are zeros. rows: room for [TILE, x->pitch]. */
+static inline void R(attention_columns)(REAL *to, REAL factor, REAL *rows, const void *at, const PlanTensor *view, const Attention *x,
                                         int64_t b, int64_t head, int64_t heads, int64_t first, int64_t n)
 {
     R(attention_rows)(rows, x->pitch, at, view, x, b, head, heads, first, n);
     memset(rows + n * x->pitch, 0, (size_t)((TILE - n) * x->pitch) * sizeof *rows);
     for (int64_t d = 0; d < x->dim; d++)
         for (int64_t r = 0; r < TILE; r++)
-            to[d * TILE + r] = rows[r * x->pitch + d];
+            to[d * TILE + r] = rows[r * x->pitch + d] * factor;
 }
 
 static inline void R(attention_store)(void *at, const PlanTensor *view, const Attention *x, int64_t b, int64_t head,
