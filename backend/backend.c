@@ -47,7 +47,10 @@ Status backend_build(Session *s, IrModule *m, const BackendOptions *options)
     const char *object = arena_printf(s->arena, "%s/step.o", folder);
     Status status = write_object(s, m, options, object);
     if (status == STATUS_OK)
-        status = link_executable(s, folder, object, options->runtime_lib, options->out_path);
+        status = options->target == PLAN_TARGET_CUDA
+                     ? link_executable_cuda(s, folder, object, options->cuda_lib,
+                                            options->runtime_lib, options->out_path)
+                     : link_executable(s, folder, object, options->runtime_lib, options->out_path);
     link_folder_remove(folder, (const char *const[]){object, NULL});
     return status;
 }

@@ -3,10 +3,13 @@
 #define BACKEND_BACKEND_H
 
 #include "ir/ir.h"
+#include "runtime/abi/plan.h"
 
 typedef struct BackendOptions {
+    PlanTarget target;
     const char *cpu;         /* `host` or an LLVM cpu name such as x86-64-v3 */
     const char *runtime_lib; /* path of libsteprt.a */
+    const char *cuda_lib;    /* target cuda: path of libsteprt_cuda.a */
     const char *out_path;    /* X.step; appears by rename */
     const char *settings_json, *report_json, *config_json; /* strings that the plan carries */
     const char *dump_llvm;   /* directory for .ll files, or NULL */

@@ -210,9 +210,11 @@ static void choose_rows(EmitRegion *r)
     int64_t numel = numel_of(r, widest);
     int64_t per_sample = info->rank ? numel / ir_dim_size(&info->dim[0]) : 1;
     int64_t cols = ir_type_last(r->g->m, ir_value_type(r->g, widest));
-    for (uint32_t i = 0; i < r->tensors.n; i++)
-        if (r->tensors.at[i].numel > 1)
-            cols = gcd(cols, r->tensors.at[i].numel);
+    for (uint32_t i = 0; i < r->tensors.n; i++) {
+        const EmitTensor *t = &r->tensors.at[i];
+        if (t->numel > 1)
+            cols = gcd(cols, t->run == t->pitch ? t->numel : gcd(t->numel, t->run));
+    }
     int64_t trailing = 1;
     for (uint32_t i = info->rank; i-- > 0;) {
         trailing *= ir_dim_size(&info->dim[i]);

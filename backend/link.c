@@ -94,19 +94,16 @@ static const char *fast_linker(void)
     return access("/usr/bin/ld.gold", X_OK) ? NULL : "-fuse-ld=gold";
 }
 
-Status link_executable(Session *s, const char *folder, const char *object, const char *runtime_lib,
-                       const char *out_path)
+/* `inputs`: the objects, archives and options of the link, up to a NULL. */
+static Status link_inputs(Session *s, const char *folder, const char *const *inputs, const char *out_path)
 {
-    if (is_missing(s, runtime_lib, "the runtime's library") ||
-        is_missing(s, openblas, "OpenBLAS (libopenblas-pthread-dev)"))
-        return STATUS_ENV;
+    enum { MOST = 16 };
     const char *log = arena_printf(s->arena, "%s/link.log", folder);
     const char *fresh = arena_printf(s->arena, "%s.%ld.tmp", out_path, (long)getpid());
-    const char *args[] = {"cc",     "-o",      fresh,       object, runtime_lib,
-                          openblas, "-lcjson", "-lpthread", "-lm", fast_linker(), NULL};
-    char *argv[sizeof args / sizeof *args] = {NULL};
-    for (uint32_t i = 0; args[i]; i++)
-        argv[i] = arena_strndup(s->arena, args[i], strlen(args[i]));
+    char *argv[MOST + 4] = {arena_strndup(s->arena, "cc", 2), arena_strndup(s->arena, "-o", 2),
+                            arena_strndup(s->arena, fresh, strlen(fresh))};
+    for (uint32_t i = 0; inputs[i] && i < MOST; i++)
+        argv[3 + i] = arena_strndup(s->arena, inputs[i], strlen(inputs[i]));
     Status status = run_linker(s, argv, log);
     unlink(log);
     if (status == STATUS_OK && rename(fresh, out_path)) {
@@ -116,4 +113,24 @@ Status link_executable(Session *s, const char *folder, const char *object, const
     if (status != STATUS_OK)
         unlink(fresh);
     return status;
+}
+
+Status link_executable(Session *s, const char *folder, const char *object, const char *runtime_lib,
+                       const char *out_path)
+{
+    if (is_missing(s, runtime_lib, "the runtime's library") ||
+        is_missing(s, openblas, "OpenBLAS (libopenblas-pthread-dev)"))
+        return STATUS_ENV;
+    const char *inputs[] = {object, runtime_lib, openblas, "-lpthread", "-lm", fast_linker(), NULL};
+    return link_inputs(s, folder, inputs, out_path);
+}
+
+Status link_executable_cuda(Session *s, const char *folder, const char *object, const char *cuda_lib,
+                            const char *runtime_lib, const char *out_path)
+{
+    if (is_missing(s, cuda_lib, "the runtime's library for CUDA") ||
+        is_missing(s, runtime_lib, "the runtime's library"))
+        return STATUS_ENV;
+    const char *inputs[] = {object, cuda_lib, runtime_lib, "-lpthread", "-lm", "-ldl", fast_linker(), NULL};
+    return link_inputs(s, folder, inputs, out_path);
 }

@@ -1,5 +1,7 @@
 #include "backend/plan_write.h"
 
+#include "runtime/abi/workspace_cuda.h"
+
 /* -- strings -- */
 
 uint32_t plan_string(PlanWriter *w, Sym text)
@@ -164,11 +166,32 @@ static void write_kept(PlanWriter *w, const IrGraph *g)
     }
 }
 
-/* The plan's own bytes, which are known at the end. */
+static void add_outside(PlanWriter *w, const char *name, uint64_t bytes)
+{
+    vec_push(w->arena, &w->outside, ((PlanOutside){plan_string(w, sym(w->s, name)), 0, bytes}));
+}
+
+/* First the plan's own bytes, which are known at the end. */
 static void write_outside(PlanWriter *w)
 {
-    vec_push(w->arena, &w->outside,
-             ((PlanOutside){plan_string(w, sym(w->s, "the plan itself")), 0, 0}));
+    add_outside(w, "the plan itself", 0);
+    if (w->options->target != PLAN_TARGET_CUDA)
+        return;
+#define OUTSIDE(id, name, bytes) add_outside(w, name, bytes);
+#include "runtime/abi/outside_cuda.def"
+#undef OUTSIDE
+}
+
+static void write_target(PlanWriter *w)
+{
+    PlanHeader *h = &w->header;
+    h->target = w->options->target;
+    h->arena_bytes = w->m->arena_bytes;
+    if (h->target != PLAN_TARGET_CUDA)
+        return;
+    h->thread_scratch_bytes = 0;
+    h->library_workspace_bytes = PLAN_CUDA_LIBRARY_WORKSPACE;
+    h->library_workspace = h->arena_bytes - h->library_workspace_bytes;
 }
 
 Status plan_write_tables(PlanWriter *w)
@@ -184,7 +207,7 @@ Status plan_write_tables(PlanWriter *w)
     write_grads(w, step);
     write_kept(w, step);
     write_outside(w);
-    w->header.arena_bytes = w->m->arena_bytes;
+    write_target(w);
     w->header.flops_per_step = o->flops_per_step;
     w->header.model = plan_string(w, w->m->model);
     w->header.model_config = plan_string(w, sym(w->s, o->config_json ? o->config_json : ""));

@@ -6,7 +6,16 @@
 
 #include "base/status.h"
 
-enum { ARENA_BLOCK = 1 << 20 };
+/* Under AddressSanitizer each allocation is a block of its own and ends at its last byte. */
+#ifdef __has_feature
+#define ARENA_WATCHED __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define ARENA_WATCHED 1
+#else
+#define ARENA_WATCHED 0
+#endif
+
+enum { ARENA_BLOCK = ARENA_WATCHED ? 0 : 1 << 20, ARENA_ALIGN = ARENA_WATCHED ? 1 : 16 };
 
 typedef struct ArenaBlock {
     struct ArenaBlock *next;
@@ -46,7 +55,7 @@ void arena_free(Arena *arena)
 
 void *arena_alloc(Arena *arena, size_t bytes)
 {
-    bytes = (bytes + 15) & ~(size_t)15;
+    bytes = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
     ArenaBlock *block = arena->head;
     if (!block || block->size - block->used < bytes) {
         size_t size = bytes > ARENA_BLOCK / 4 ? bytes : ARENA_BLOCK;

@@ -21,7 +21,10 @@ static const char *default_out(Session *s, const char *recipe)
 static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
                     const cJSON *report)
 {
+    bool cuda = c->options.target == PASS_TARGET_CUDA;
     BackendOptions options = {
+        .target = cuda ? PLAN_TARGET_CUDA : PLAN_TARGET_CPU,
+        .cuda_lib = cuda ? driver_cuda_lib(s) : NULL,
         .cpu = c->recipe.cpu.v,
         .runtime_lib = driver_runtime_lib(s),
         .out_path = args->out ? args->out : default_out(s, args->operands.at[0]),
@@ -33,7 +36,7 @@ static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
         .eval_flops = c->facts.eval_flops,
         .flops_per_step = c->facts.flops_per_step,
     };
-    if (!options.runtime_lib)
+    if (!options.runtime_lib || (cuda && !options.cuda_lib))
         return STATUS_ENV;
     if (options.dump_llvm)
         mkdir(options.dump_llvm, 0777); /* a folder that cannot be is told of by the first file */

@@ -23,10 +23,8 @@ static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *
         target = "cpu";
         diag(s, no_span, driver_target_default);
     }
-    if (strcmp(target, "cpu")) {
-        bool known = !strcmp(target, "cuda");
-        diag(s, args->target ? no_span : r->target.span, driver_target, target,
-             known ? "this compiler is built without it" : "it must be cpu or cuda");
+    if (strcmp(target, "cpu") && strcmp(target, "cuda")) {
+        diag(s, args->target ? no_span : r->target.span, driver_target, target, "it must be cpu or cuda");
         return STATUS_USER;
     }
     c->target = sym(s, target);
@@ -86,7 +84,7 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
 {
     const FrontRecipe *r = &c->recipe;
     c->options = (PassOptions){
-        .target = PASS_TARGET_CPU,
+        .target = strcmp(c->target, "cuda") ? PASS_TARGET_CPU : PASS_TARGET_CUDA,
         .micro_batches = c->batch.micro_batches,
         .param = c->precision.param,
         .compute = c->precision.compute,

@@ -10,6 +10,7 @@ Status driver_outside_arena(Session *s, DriverCompiled *c)
     unsigned char *bytes;
     uint64_t n_bytes;
     BackendOptions options = {
+        .target = c->options.target == PASS_TARGET_CUDA ? PLAN_TARGET_CUDA : PLAN_TARGET_CPU,
         .cpu = c->recipe.cpu.v, .settings_json = "", .report_json = "", .config_json = ""};
     TRY(backend_plan_bytes(s, c->m, &options, &bytes, &n_bytes));
     PlanHeader header;

@@ -12,6 +12,9 @@
 #ifndef STEPC_MODELS_DIR
 #define STEPC_MODELS_DIR "/usr/share/stepc/models"
 #endif
+#ifndef STEPC_CUDA_LIB
+#define STEPC_CUDA_LIB "/usr/lib/stepc/libsteprt_cuda.a"
+#endif
 #ifndef STEPC_RUNTIME_LIB
 #define STEPC_RUNTIME_LIB "/usr/lib/stepc/libsteprt.a"
 #endif
@@ -81,6 +84,12 @@ const char *driver_runtime_lib(Session *s)
 {
     static const char *const places[] = {"lib/libsteprt.a", "../lib/stepc/libsteprt.a", NULL};
     return locate(s, "the runtime `libsteprt.a`", places, STEPC_RUNTIME_LIB);
+}
+
+const char *driver_cuda_lib(Session *s)
+{
+    static const char *const places[] = {"lib/libsteprt_cuda.a", "../lib/stepc/libsteprt_cuda.a", NULL};
+    return locate(s, "the runtime `libsteprt_cuda.a` (built where the CUDA toolkit is)", places, STEPC_CUDA_LIB);
 }
 
 Status driver_write_file(Session *s, const char *path, const char *text, size_t length)

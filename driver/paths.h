@@ -8,6 +8,7 @@
  * none. */
 const char *driver_models_dir(Session *s);
 const char *driver_runtime_lib(Session *s);
+const char *driver_cuda_lib(Session *s);
 
 bool driver_path_exists(const char *path);
 const char *driver_path_dir(Session *s, const char *path); /* `.` where the path has no folder */

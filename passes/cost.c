@@ -56,7 +56,8 @@ static PassCost cost_rowwise(const CostCall *c)
     return (PassCost){.flops = 4 * largest_operand(c)};
 }
 
-/* 2 m n k: the numels of the three matrices are m k, n k and m n, whichever of them is the result. */
+/* 2 m n k: the numels of the three matrices are m k, n k and m n, whichever of them is the result.
+ */
 static PassCost cost_linear(const CostCall *c)
 {
     IrValue a = ir_in(c->g, c->op, 0), b = ir_in(c->g, c->op, 1), y = ir_out(c->g, c->op, 0);
@@ -167,8 +168,10 @@ PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op)
 
 double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes)
 {
-    static const struct { double products, other, bandwidth; } rates[] = {
-#define TARGET(id, product_rate, other_rate, byte_rate) \
+    static const struct {
+        double products, other, bandwidth;
+    } rates[] = {
+#define TARGET(id, product_rate, other_rate, byte_rate)                                            \
     [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate},
 #include "passes/cost_model.def"
 #undef TARGET

@@ -1,8 +1,9 @@
 #include "passes/coverage.h"
 
-/* A value crosses the border when an op of @bwd reads its memory. It may cross, for the part that made it, when it is
- *   a saved discrete choice; a result of its block: read by the forward pass outside the block (the block's output,
- *   shared K/V); under `submodule`, a result of its part. Everything else has escaped. */
+/* A value crosses the border when an op of @bwd reads its memory. It may cross, for the part that
+ * made it, when it is a saved discrete choice; a result of its block: read by the forward pass
+ * outside the block (the block's output, shared K/V); under `submodule`, a result of its part.
+ * Everything else has escaped. */
 
 typedef struct PartFacts { /* by scope: a part, or a block for its ops outside every part */
     bool exists, escaped;
@@ -21,12 +22,12 @@ typedef struct Coverage {
     const PassOptions *options;
     Arena *scratch;
     PassFacts *f;
-    PartFacts *parts;                       /* by scope */
+    PartFacts *parts;                          /* by scope */
     unsigned char *leaves_block, *leaves_part; /* by value: the forward pass reads it elsewhere */
-    unsigned char *from_weights;            /* by value: does it depend on a state? */
-    unsigned char *has_replay;              /* by op */
-    unsigned char *block_replays;           /* by scope: is anything of the block replayed? */
-    uint32_t *crossing_of;                  /* by value: its crossing + 1 */
+    unsigned char *from_weights;               /* by value: does it depend on a state? */
+    unsigned char *has_replay;                 /* by op */
+    unsigned char *block_replays;              /* by scope: is anything of the block replayed? */
+    uint32_t *crossing_of;                     /* by value: its crossing + 1 */
     VEC(Crossing) crossings;
 } Coverage;
 
@@ -122,7 +123,8 @@ static const char *infer_policy(const Coverage *c)
     for (uint32_t i = 0; i < c->crossings.n; i++) {
         IrValue v = c->crossings.at[i].value;
         IrScope block = block_of(c, ir_value(c->g, v)->op);
-        if (!c->block_replays[block.i] || counted[block.i] || c->leaves_block[v.i] || !c->leaves_part[v.i])
+        if (!c->block_replays[block.i] || counted[block.i] || c->leaves_block[v.i] ||
+            !c->leaves_part[v.i])
             continue;
         counted[block.i] = 1;
         by_part++;
@@ -132,7 +134,8 @@ static const char *infer_policy(const Coverage *c)
 
 static void set_policy(Coverage *c)
 {
-    const char *asked = c->options && c->options->recompute_policy ? c->options->recompute_policy : "none";
+    const char *asked =
+        c->options && c->options->recompute_policy ? c->options->recompute_policy : "none";
     c->f->policy = sym(c->g->m->s, strcmp(asked, "none") ? asked : infer_policy(c));
 }
 
@@ -204,8 +207,8 @@ static void find_saved(Coverage *c)
         const IrOpRec *rec = ir_op(c->g, ir_value(c->g, x->value)->op);
         if (rec->instance != 0 || !x->for_block || !c->from_weights[x->value.i])
             continue;
-        PassSaved saved = {with_sigil(c, x->value), bytes_of(c, x->value), scope_name(c, rec->scope),
-                           ir_value(c->g, x->value)->span};
+        PassSaved saved = {with_sigil(c, x->value), bytes_of(c, x->value),
+                           scope_name(c, rec->scope), ir_value(c->g, x->value)->span};
         vec_push(c->g->m->s->arena, &c->f->saved, saved);
         c->f->saved_bytes += saved.bytes;
     }
@@ -223,8 +226,9 @@ static PassBlock *block_facts(Coverage *c, IrScope scope, uint32_t *index_of)
     PassFacts *f = c->f;
     const IrScopeRec *rec = ir_scope_rec(c->g->m, scope);
     if (!index_of[scope.i]) {
-        vec_push(c->g->m->s->arena, &f->blocks,
-                 ((PassBlock){.name = rec->name, .def = rec->def, .covered = true, .span = rec->span}));
+        vec_push(
+            c->g->m->s->arena, &f->blocks,
+            ((PassBlock){.name = rec->name, .def = rec->def, .covered = true, .span = rec->span}));
         index_of[scope.i] = f->blocks.n;
     }
     return &f->blocks.at[index_of[scope.i] - 1];

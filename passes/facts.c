@@ -6,6 +6,7 @@
 #include "passes/cost.h"
 #include "passes/coverage.h"
 #include "passes/lifetime.h"
+#include "passes/memplan.h"
 
 const char *pass_byte_class_name(PassByteClass cls)
 {
@@ -37,8 +38,9 @@ static Sym op_name(const Facts *k, const IrGraph *g, IrOp op)
     if (rec->n_out)
         return value_name(k, g, ir_out(g, op, 0));
     const char *kind = ir_op_info((IrOpKind)rec->kind)->name;
-    return rec->n_in ? intern_printf(&k->s->interner, "%s %s", kind, value_name(k, g, ir_in(g, op, 0)))
-                     : sym(k->s, kind);
+    return rec->n_in
+               ? intern_printf(&k->s->interner, "%s %s", kind, value_name(k, g, ir_in(g, op, 0)))
+               : sym(k->s, kind);
 }
 
 static Sym scope_name(const Facts *k, IrScope scope)
@@ -62,8 +64,12 @@ static PassByteClass state_class(IrStateKind kind)
 /* By value: is it what an optimizer or an accumulator reads as a gradient? */
 static unsigned char *find_gradients(const IrGraph *g, Arena *scratch)
 {
-    static const unsigned char operand[IR_OP_COUNT] = { /* 1 + which */
-        [IR_OP_adamw] = 2, [IR_OP_sgd] = 2, [IR_OP_norm_sq] = 1, [IR_OP_accumulate] = 2,
+    static const unsigned char operand[IR_OP_COUNT] = {
+        /* 1 + which */
+        [IR_OP_adamw] = 2,
+        [IR_OP_sgd] = 2,
+        [IR_OP_norm_sq] = 1,
+        [IR_OP_accumulate] = 2,
     };
     unsigned char *gradients = ARENA_ARRAY(scratch, unsigned char, g->values.n);
     for (uint32_t i = 0; i < g->order.n; i++) {
@@ -80,7 +86,8 @@ static unsigned char *find_gradients(const IrGraph *g, Arena *scratch)
     return gradients;
 }
 
-static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b, const unsigned char *gradients)
+static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b,
+                                  const unsigned char *gradients)
 {
     const IrOpRec *rec = ir_op(g, b->op);
     if (!b->value.i)
@@ -104,20 +111,23 @@ static void add_persistent(Facts *k, const IrGraph *g)
         uint64_t bytes = (uint64_t)ir_type_bytes(k->m, rec->type);
         uint64_t end = (uint64_t)rec->offset + bytes;
         top = end > top ? end : top;
-        add_live(k, (PassLive){intern_printf(&k->s->interner, "$%s", rec->name), ir_type_text(k->m, rec->type),
-                               pass_align(bytes, PASS_ALIGN_PERSISTENT), state_class(rec->kind),
-                               scope_name(k, rec->scope), rec->span, true});
+        add_live(k,
+                 (PassLive){intern_printf(&k->s->interner, "$%s", rec->name),
+                            ir_type_text(k->m, rec->type), pass_align(bytes, PASS_ALIGN_PERSISTENT),
+                            state_class(rec->kind), scope_name(k, rec->scope), rec->span, true});
     }
     for (uint32_t n = 0; n < k->m->graphs.n; n++) {
         const IrGraph *other = k->m->graphs.at[n];
         for (uint32_t i = 0; i < other->params.n; i++) {
             const IrValueRec *rec = ir_value(other, other->params.at[i]);
-            uint64_t bytes = pass_align((uint64_t)ir_type_bytes(k->m, rec->type), PASS_ALIGN_TRANSIENT);
+            uint64_t bytes =
+                pass_align((uint64_t)ir_type_bytes(k->m, rec->type), PASS_ALIGN_TRANSIENT);
             uint64_t end = (uint64_t)rec->place.offset + bytes;
             top = end > top ? end : top;
             if (other == g)
-                add_live(k, (PassLive){value_name(k, g, g->params.at[i]), ir_type_text(k->m, rec->type), bytes,
-                                       PASS_BYTES_IO, NULL, rec->span, true});
+                add_live(k, (PassLive){value_name(k, g, g->params.at[i]),
+                                       ir_type_text(k->m, rec->type), bytes, PASS_BYTES_IO, NULL,
+                                       rec->span, true});
         }
     }
     k->f->persistent_bytes = pass_align(top, PASS_ALIGN_PERSISTENT);
@@ -155,6 +165,19 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/* What matrix products share is there all the time. */
+static void add_library_workspace(Facts *k)
+{
+    uint64_t bytes = pass_library_workspace(k->options ? k->options->target : PASS_TARGET_CPU);
+    if (!bytes)
+        return;
+    k->f->lower_bound += bytes;
+    add_live(k, (PassLive){.name = sym(k->s, "workspace of matrix products"),
+                           .type = "",
+                           .bytes = bytes,
+                           .cls = PASS_BYTES_WORKSPACE});
+}
+
 /* The moment of most live bytes, of @step and @eval. */
 static void measure_memory(Facts *k, const PassLifetimes *step, const PassLifetimes *eval)
 {
@@ -174,6 +197,7 @@ static void measure_memory(Facts *k, const PassLifetimes *step, const PassLifeti
     add_persistent(k, most->g);
     f->transient_bytes = f->arena_bytes - f->persistent_bytes;
     add_transient(k, most, peak);
+    add_library_workspace(k);
     qsort(f->live.at, f->live.n, sizeof *f->live.at, by_bytes);
     if (!most->n_instrs)
         return;
@@ -270,7 +294,8 @@ static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetime
         Sym name = pass_in_kernel(g, op) ? fused : sym(k->s, ir_op_info(ir_op_kind(g, op))->name);
         count_kernel(k, name, &instrs[t]);
         f->bytes_per_step += instrs[t].bytes;
-        f->seconds_per_step += pass_cost_seconds(target, instrs[t].products, instrs[t].flops, instrs[t].bytes);
+        f->seconds_per_step +=
+            pass_cost_seconds(target, instrs[t].products, instrs[t].flops, instrs[t].bytes);
     }
     qsort(f->kernels.at, f->kernels.n, sizeof *f->kernels.at, by_flops);
     if (!eval)
@@ -345,13 +370,15 @@ static void record_blocks(Session *s, const PassFacts *f)
         if (f->blocks.at[i].covered)
             continue;
         if (n++ < NAMED)
-            names = arena_printf(s->arena, "%s%s`%s`", names, *names ? ", " : "", f->blocks.at[i].name);
+            names =
+                arena_printf(s->arena, "%s%s`%s`", names, *names ? ", " : "", f->blocks.at[i].name);
         bytes += f->blocks.at[i].saved_bytes;
     }
     if (n > NAMED)
         names = arena_printf(s->arena, "%s and %u more", names, n - NAMED);
     if (n)
-        diag(s, no_span, recompute_blocks_left_out, n, f->blocks.n, names, (unsigned long long)bytes);
+        diag(s, no_span, recompute_blocks_left_out, n, f->blocks.n, names,
+             (unsigned long long)bytes);
 }
 
 Status pass_facts_record(Session *s, const PassOptions *options, const PassFacts *facts)

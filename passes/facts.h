@@ -1,6 +1,7 @@
 /* facts: what a PLANNED module is worth, measured from its order, places and lifetimes, never from
- * intentions: bytes by class at the peak, what is live there, coverage by recompute, saved and replayed
- * work, kernels. The plan report, `--require` and `--diff` print these; nothing here decides anything. */
+ * intentions: bytes by class at the peak, what is live there, coverage by recompute, saved and
+ * replayed work, kernels. The plan report, `--require` and `--diff` print these; nothing here
+ * decides anything. */
 #ifndef PASSES_FACTS_H
 #define PASSES_FACTS_H
 
@@ -8,15 +9,15 @@
 #include "passes/options.h"
 
 /* Classes of bytes at the peak: X(id, name as in `plan --json`). */
-#define PASS_BYTE_CLASSES(X)                                                              \
-    X(PARAMS, params)           /* weights and buffers */                                 \
-    X(GRADS, grads)             /* gradients of weights, and their accumulators */        \
-    X(OPTIMIZER, optimizer)     /* moments and masters */                                 \
-    X(ACTIVATIONS, activations) /* values of @fwd, gradients of activations */            \
-    X(RECOMPUTE, recompute)     /* replayed values */                                     \
-    X(GATHERED, gathered)       /* weights gathered from their shards */                  \
-    X(COMM, comm)               /* buffers of collectives */                              \
-    X(WORKSPACE, workspace)     /* what kernels need beside their tensors */              \
+#define PASS_BYTE_CLASSES(X)                                                                       \
+    X(PARAMS, params)           /* weights and buffers */                                          \
+    X(GRADS, grads)             /* gradients of weights, and their accumulators */                 \
+    X(OPTIMIZER, optimizer)     /* moments and masters */                                          \
+    X(ACTIVATIONS, activations) /* values of @fwd, gradients of activations */                     \
+    X(RECOMPUTE, recompute)     /* replayed values */                                              \
+    X(GATHERED, gathered)       /* weights gathered from their shards */                           \
+    X(COMM, comm)               /* buffers of collectives */                                       \
+    X(WORKSPACE, workspace)     /* what kernels need beside their tensors */                       \
     X(IO, io)                   /* inputs and scalars */
 
 typedef enum PassByteClass {
@@ -30,26 +31,27 @@ const char *pass_byte_class_name(PassByteClass cls);
 
 /* One buffer with memory of its own that is live at the peak. Sorted by bytes, largest first. */
 typedef struct PassLive {
-    Sym name;          /* with its sigil: `%m0/h3`, `$model.norm.weight`, `workspace of %loss` */
-    const char *type;  /* `bf16[1,2048,2560]`; "" for a workspace */
-    uint64_t bytes;    /* as it takes up the arena, alignment included */
+    Sym name;         /* with its sigil: `%m0/h3`, `$model.norm.weight`, `workspace of %loss` */
+    const char *type; /* `bf16[1,2048,2560]`; "" for a workspace */
+    uint64_t bytes;   /* as it takes up the arena, alignment included */
     PassByteClass cls;
-    Sym scope;         /* full path of its scope; NULL at the model's own level */
+    Sym scope; /* full path of its scope; NULL at the model's own level */
     Span span;
-    bool persistent;   /* a state or an input */
+    bool persistent; /* a state or an input */
 } PassLive;
 
 /* A value that @fwd keeps for @bwd although its part would have had to replay it. */
 typedef struct PassEscape {
-    Sym name;          /* with sigil */
+    Sym name; /* with sigil */
     const char *type;
     uint64_t bytes;
     Sym block, part, role; /* scope paths; part and role are NULL outside every part */
-    Sym read_by;       /* name of the first @bwd result that reads it, with sigil */
+    Sym read_by;           /* name of the first @bwd result that reads it, with sigil */
     Span span;
 } PassEscape;
 
-/* An op of a recomputed part that has no replay, because the backward pass does not read its result. */
+/* An op of a recomputed part that has no replay, because the backward pass does not read its
+ * result. */
 typedef struct PassDropped {
     Sym name; /* of its first result, with sigil */
     Sym op, scope;
@@ -59,8 +61,8 @@ typedef struct PassDropped {
 typedef struct PassBlock { /* one block of the model, in its order */
     Sym name, def;         /* scope path; the block definition's name */
     uint32_t parts_total, parts_recomputed;
-    bool covered;          /* all parts recomputed */
-    uint64_t saved_bytes;  /* values made inside it that live across the border, per micro-batch */
+    bool covered;         /* all parts recomputed */
+    uint64_t saved_bytes; /* values made inside it that live across the border, per micro-batch */
     uint64_t replayed_flops; /* per step */
     Span span;
 } PassBlock;
@@ -68,8 +70,8 @@ typedef struct PassBlock { /* one block of the model, in its order */
 typedef struct PassRole { /* parts by role, over all blocks */
     Sym name;
     uint32_t total, recomputed;
-    uint32_t blocks_left;    /* blocks with a part of this role that is not recomputed */
-    uint64_t saved_bytes;    /* escaped from those parts, per micro-batch */
+    uint32_t blocks_left; /* blocks with a part of this role that is not recomputed */
+    uint64_t saved_bytes; /* escaped from those parts, per micro-batch */
 } PassRole;
 
 typedef struct PassKernelCount { /* by op kind, or `fused`; sorted by FLOPs, then count */
@@ -94,25 +96,25 @@ typedef struct PassFacts {
     Sym peak_scope;
     Span peak_span;
     uint64_t breakdown[PASS_BYTE_CLASS_COUNT]; /* at the peak; sums to at most arena_bytes */
-    VEC(PassLive) live;        /* at the peak */
+    VEC(PassLive) live;                        /* at the peak */
 
-    Sym policy;                /* as asked for; `none` where nothing was */
+    Sym policy; /* as asked for; `none` where nothing was */
     uint32_t blocks_total, blocks_covered;
     VEC(PassBlock) blocks;
     VEC(PassRole) roles;       /* in order of first appearance */
     VEC(PassEscape) uncovered; /* only under a policy other than `none` */
-    /* What @fwd keeps for the blocks' backward passes, of the first micro-batch. Tables that depend on
-     * no weight (angles of positions) are not counted: no policy could spare them. */
+    /* What @fwd keeps for the blocks' backward passes, of the first micro-batch. Tables that depend
+     * on no weight (angles of positions) are not counted: no policy could spare them. */
     VEC(PassSaved) saved;
     uint64_t saved_bytes;
-    uint64_t replayed_flops;   /* per step */
-    uint32_t replayed_ops;     /* per step */
-    uint32_t dropped_replays;  /* ops whose replay nobody would read, per micro-batch: */
+    uint64_t replayed_flops;  /* per step */
+    uint32_t replayed_ops;    /* per step */
+    uint32_t dropped_replays; /* ops whose replay nobody would read, per micro-batch: */
     VEC(PassDropped) dropped;
 
-    uint64_t flops_per_step;   /* products, no replays, attention by visible pairs */
-    uint64_t bytes_per_step;   /* memory traffic of one step by the cost model */
-    double seconds_per_step;   /* by the cost model, on the target */
+    uint64_t flops_per_step; /* products, no replays, attention by visible pairs */
+    uint64_t bytes_per_step; /* memory traffic of one step by the cost model */
+    double seconds_per_step; /* by the cost model, on the target */
     VEC(PassKernelCount) kernels;
     uint32_t instructions, eval_instructions;
 
@@ -123,8 +125,8 @@ typedef struct PassFacts {
 /* All memory is the session's. `options` says the policy that was asked for and the target. */
 Status pass_facts(Session *s, IrModule *m, const PassOptions *options, PassFacts *out_facts);
 
-/* Records what should not stay silent: roles and blocks that the policy leaves out, in how many blocks
- * and at what cost in bytes. STATUS_USER under --strict if there is any. */
+/* Records what should not stay silent: roles and blocks that the policy leaves out, in how many
+ * blocks and at what cost in bytes. STATUS_USER under --strict if there is any. */
 Status pass_facts_record(Session *s, const PassOptions *options, const PassFacts *facts);
 
 #endif

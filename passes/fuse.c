@@ -1,8 +1,9 @@
-/* fuse: groups pointwise and row-wise ops of one iteration space into kernel regions. A group grows from its first op:
- * the ops behind it, within a window and its block, join if they read what the group makes or reads, share its space,
- * and depend on nothing that in turn depends on the group. Then the window is put in order: what
- * does not depend on the group, the group, what does. A result that sums over rows leaves the region: it is complete
- * only at the region's end. Replays never share a region with gradients, and never move ahead of one. */
+/* fuse: groups pointwise and row-wise ops of one iteration space into kernel regions. A group grows
+ * from its first op: the ops behind it, within a window and its block, join if they read what the
+ * group makes or reads, share its space, and depend on nothing that in turn depends on the group.
+ * Then the window is put in order: what does not depend on the group, the group, what does. A
+ * result that sums over rows leaves the region: it is complete only at the region's end. Replays
+ * never share a region with gradients, and never move ahead of one. */
 #include "passes/fuse.h"
 
 #include "passes/fuse_space.h"
@@ -18,7 +19,8 @@ typedef struct Fuser {
     /* stamped with the round */
     uint32_t *member, *after; /* by op: in the group; depends on the group */
     uint32_t *read;           /* by value: a whole operand of the group */
-    uint32_t *member_state, *after_state; /* by value: a state read by the group; touched by an op in `after` */
+    uint32_t *member_state,
+        *after_state; /* by value: a state read by the group; touched by an op in `after` */
     /* the group */
     IrOp ops[MAX_OPS];
     uint32_t n;
@@ -96,7 +98,8 @@ static uint32_t add_distinct(IrValue *set, uint32_t n, IrValue v)
     return n + 1;
 }
 
-/* Tensors that the region would read or write with `joining` in it; stops counting behind the limit. */
+/* Tensors that the region would read or write with `joining` in it; stops counting behind the
+ * limit. */
 static uint32_t count_tensors(const Fuser *f, IrOp joining)
 {
     const IrGraph *g = f->g;
@@ -162,8 +165,8 @@ static void join(Fuser *f, IrOp op, PassSpace space)
 
 /* -- dependence on the group -- */
 
-/* Must the op stay behind the group? Through values; through a state that one of the two writes; and a replay never moves
- * ahead of gradients. */
+/* Must the op stay behind the group? Through values; through a state that one of the two writes;
+ * and a replay never moves ahead of gradients. */
 static bool depends(const Fuser *f, IrOp op)
 {
     const IrGraph *g = f->g;
@@ -179,7 +182,8 @@ static bool depends(const Fuser *f, IrOp op)
     return false;
 }
 
-/* As `depends`, for an op that would be in the group: what the group makes is at hand, unless it sums over rows. */
+/* As `depends`, for an op that would be in the group: what the group makes is at hand, unless it
+ * sums over rows. */
 static bool depends_from_within(const Fuser *f, IrOp op)
 {
     const IrGraph *g = f->g;
@@ -233,7 +237,8 @@ static IrScope block_at(const IrGraph *g, uint32_t at)
     return ir_scope_block(g->m, ir_op(g, g->order.at[at])->scope);
 }
 
-/* Grows the group from the op at `start`; returns the position behind its last member. The window ends with the block. */
+/* Grows the group from the op at `start`; returns the position behind its last member. The window
+ * ends with the block. */
 static uint32_t grow(Fuser *f, uint32_t start)
 {
     const IrGraph *g = f->g;
@@ -348,7 +353,8 @@ PassViews *pass_fuse_views(const IrModule *m, PassTarget target, Arena *arena)
         const IrGraph *g = m->graphs.at[i];
         const IrGraph *from = g == bwd ? fwd : NULL;
         if (g != fwd)
-            views[g->index] = pass_views_local(g, from, from ? views[from->index] : NULL, NULL, target, arena);
+            views[g->index] =
+                pass_views_local(g, from, from ? views[from->index] : NULL, NULL, target, arena);
     }
     return views;
 }

@@ -28,10 +28,14 @@ typedef enum SpaceRule {
 } SpaceRule;
 
 static const unsigned char rules[IR_OP_COUNT] = {
-    [IR_OP_rmsnorm] = RULE_LAST,           [IR_OP_layernorm] = RULE_LAST,
-    [IR_OP_rope] = RULE_LAST,              [IR_OP_sum_rows] = RULE_SUM,
-    [IR_OP_rmsnorm_grad_x] = RULE_LAST,    [IR_OP_rmsnorm_grad_w] = RULE_COLUMNS,
-    [IR_OP_layernorm_grad_x] = RULE_LAST,  [IR_OP_layernorm_grad_w] = RULE_COLUMNS,
+    [IR_OP_rmsnorm] = RULE_LAST,
+    [IR_OP_layernorm] = RULE_LAST,
+    [IR_OP_rope] = RULE_LAST,
+    [IR_OP_sum_rows] = RULE_SUM,
+    [IR_OP_rmsnorm_grad_x] = RULE_LAST,
+    [IR_OP_rmsnorm_grad_w] = RULE_COLUMNS,
+    [IR_OP_layernorm_grad_x] = RULE_LAST,
+    [IR_OP_layernorm_grad_w] = RULE_COLUMNS,
     [IR_OP_slice] = RULE_PART,
 };
 

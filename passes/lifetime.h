@@ -1,6 +1,7 @@
-/* lifetime: a PLANNED graph as a list of instructions, and when each buffer of the transient arena is alive. An
- * instruction is a kernel region or an op with code; all that it touches is alive together. Storage is
- * shared as IrPlace says: a view lives in its base; values inside one region have none. */
+/* lifetime: a PLANNED graph as a list of instructions, and when each buffer of the transient arena
+ * is alive. An instruction is a kernel region or an op with code; all that it touches is alive
+ * together. Storage is shared as IrPlace says: a view lives in its base; values inside one region
+ * have none. */
 #ifndef PASSES_LIFETIME_H
 #define PASSES_LIFETIME_H
 
@@ -21,7 +22,8 @@ typedef struct PassLifetimes {
     uint32_t n_instrs;
     uint32_t *instr;  /* by op index: its instruction; PASS_NO_INSTR: no code */
     IrOp *first_op;   /* by instruction */
-    uint32_t *buffer; /* by value index: where its elements are; PASS_NO_BUFFER: a state, an input, nowhere */
+    uint32_t *buffer; /* by value index: where its elements are; PASS_NO_BUFFER: a state, an input,
+                         nowhere */
     VEC(PassBuffer) buffers; /* in order of `begin` */
 } PassLifetimes;
 
@@ -39,8 +41,10 @@ static inline IrValue pass_base(const IrGraph *g, IrValue v)
     return base.i ? base : v;
 }
 
-/* Largest sum of live bytes, each rounded up to `align`, and the first instruction where it occurs. */
-uint64_t pass_lifetimes_peak(const PassLifetimes *l, uint64_t align, Arena *scratch, uint32_t *out_instr);
+/* Largest sum of live bytes, each rounded up to `align`, and the first instruction where it occurs.
+ */
+uint64_t pass_lifetimes_peak(const PassLifetimes *l, uint64_t align, Arena *scratch,
+                             uint32_t *out_instr);
 
 /* What the arena's addresses are multiples of: states and inputs, transient buffers. */
 enum { PASS_ALIGN_PERSISTENT = 256, PASS_ALIGN_TRANSIENT = 64 };

@@ -1,5 +1,6 @@
-/* memplan: gives everything its place in the arena. From the bottom: states, inputs, then the transient space that @step
- * and @eval share, since they never run at once. Offsets follow the final order and nothing else. */
+/* memplan: gives everything its place in the arena. From the bottom: states, inputs, then the
+ * transient space that @step and @eval share, since they never run at once. Offsets follow the
+ * final order and nothing else. */
 #include "passes/memplan.h"
 
 #include "passes/fuse_space.h"
@@ -53,7 +54,8 @@ static void place_inputs(Planner *p, IrGraph *g)
         Sym name = split_input(m, rec->name, &instance);
         uint64_t at;
         if (!map_get(&p->inputs, map_key(name), &at)) {
-            uint64_t stride = pass_align((uint64_t)ir_type_bytes(m, rec->type), PASS_ALIGN_TRANSIENT);
+            uint64_t stride =
+                pass_align((uint64_t)ir_type_bytes(m, rec->type), PASS_ALIGN_TRANSIENT);
             uint64_t offset = pass_align(p->top, PASS_ALIGN_PERSISTENT);
             at = p->pieces.n;
             vec_push(p->c->scratch, &p->pieces, ((InputPiece){offset, stride}));
@@ -71,7 +73,7 @@ static void set_workspace(IrGraph *g, IrOp op, uint64_t bytes)
     g->workspaces.at[op.i] = (IrPlace){.offset = -1, .run = (int64_t)bytes};
 }
 
-static void size_workspaces(IrGraph *g, Arena *scratch)
+static void size_workspaces(IrGraph *g, PassTarget target, Arena *scratch)
 {
     IrUses uses = ir_uses(g, scratch);
     g->workspaces.n = 0;
@@ -84,7 +86,7 @@ static void size_workspaces(IrGraph *g, Arena *scratch)
         IrRegion region = ir_op(g, op)->region;
         n = 1;
         if (!pass_in_kernel(g, op)) {
-            set_workspace(g, op, pass_op_workspace(g, &uses, op));
+            set_workspace(g, op, pass_op_workspace(target, g, &uses, op));
             continue;
         }
         while (i + n < g->order.n && ir_op(g, g->order.at[i + n])->region.i == region.i)
@@ -136,14 +138,15 @@ Status pass_memplan(PassContext *c)
     for (uint32_t i = 0; i < m->graphs.n; i++) {
         set_views(m->graphs.at[i], c->scratch);
         place_inputs(&p, m->graphs.at[i]);
-        size_workspaces(m->graphs.at[i], c->scratch);
+        size_workspaces(m->graphs.at[i], c->options->target, c->scratch);
     }
     uint64_t base = pass_align(p.top, PASS_ALIGN_PERSISTENT), height = 0, bound = 0;
     for (uint32_t i = 0; i < m->graphs.n; i++) {
         uint64_t h = pack_graph(&p, m->graphs.at[i], base, &bound);
         height = h > height ? h : height;
     }
-    m->arena_bytes = pass_align(base + height, PASS_ALIGN_PERSISTENT);
+    m->arena_bytes = pass_align(base + height, PASS_ALIGN_PERSISTENT) +
+                     pass_library_workspace(c->options->target);
     pass_stat(c, "persistent bytes", (int64_t)base);
     pass_stat(c, "transient bytes", (int64_t)height);
     pass_stat(c, "transient bytes, lower bound", (int64_t)bound);

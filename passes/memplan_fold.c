@@ -1,13 +1,14 @@
 #include "passes/memplan.h"
 
-/* Micro-batches of one step do the same work: where instance m's buffers are instance 0's, moved in time, one packing
- * serves all. What lives across instances is taken to live through all of them. */
+/* Micro-batches of one step do the same work: where instance m's buffers are instance 0's, moved in
+ * time, one packing serves all. What lives across instances is taken to live through all of them.
+ */
 
 typedef struct Fold {
     const PassLifetimes *l;
     uint32_t n_instances;
-    uint32_t *first, *last;  /* by instance: its instructions */
-    uint32_t *instance;      /* by buffer: whose it is; UINT32_MAX: nobody's alone */
+    uint32_t *first, *last; /* by instance: its instructions */
+    uint32_t *instance;     /* by buffer: whose it is; UINT32_MAX: nobody's alone */
 } Fold;
 
 static bool is_instanced(const IrGraph *g, IrOp op)
@@ -53,7 +54,8 @@ static void find_owners(Fold *f, Arena *scratch)
     }
 }
 
-/* Is every instance's list of buffers instance 0's? out_twin: by buffer, the one of instance 0 (itself, if nobody's). */
+/* Is every instance's list of buffers instance 0's? out_twin: by buffer, the one of instance 0
+ * (itself, if nobody's). */
 static bool find_twins(const Fold *f, uint32_t *out_twin, Arena *scratch)
 {
     const PassLifetimes *l = f->l;
@@ -85,7 +87,8 @@ static bool find_twins(const Fold *f, uint32_t *out_twin, Arena *scratch)
 
 static uint32_t fold_time(const Fold *f, uint32_t t, bool is_end)
 {
-    uint32_t first = f->first[0], length = f->last[0] - first + 1, last = f->last[f->n_instances - 1];
+    uint32_t first = f->first[0], length = f->last[0] - first + 1,
+             last = f->last[f->n_instances - 1];
     if (t < first)
         return t;
     if (t > last)
@@ -98,7 +101,8 @@ static PackItem item_of(const PassBuffer *b)
     return (PackItem){b->begin, b->end, pass_align(b->bytes, PASS_ALIGN_TRANSIENT), 0};
 }
 
-static uint64_t pack_folded(const Fold *f, const uint32_t *twin, uint64_t bound, Arena *scratch, uint64_t *out)
+static uint64_t pack_folded(const Fold *f, const uint32_t *twin, uint64_t bound, Arena *scratch,
+                            uint64_t *out)
 {
     const PassLifetimes *l = f->l;
     PackItem *items = ARENA_ARRAY(scratch, PackItem, l->buffers.n + 1);
@@ -130,7 +134,8 @@ static uint64_t pack_plain(const PassLifetimes *l, uint64_t bound, Arena *scratc
     return height;
 }
 
-uint64_t memplan_pack_buffers(const PassLifetimes *l, uint64_t bound, Arena *scratch, uint64_t *out_offsets)
+uint64_t memplan_pack_buffers(const PassLifetimes *l, uint64_t bound, Arena *scratch,
+                              uint64_t *out_offsets)
 {
     Fold f = {.l = l};
     uint32_t *twin = ARENA_ARRAY(scratch, uint32_t, l->buffers.n + 1);

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Greedy: items are placed one by one, each as low as it fits beside those already placed and alive with it. The order
- * decides; several are tried, and the best one is then repaired: what stands highest is placed earlier. */
+/* Greedy: items are placed one by one, each as low as it fits beside those already placed and alive
+ * with it. The order decides; several are tried, and the best one is then repaired: what stands
+ * highest is placed earlier. */
 
 enum { WORK_LIMIT = 40000000 /* comparisons that repair may cost */ };
 
@@ -19,14 +20,14 @@ typedef struct Packer {
     const PackItem *items;
     uint32_t n;
     uint64_t bound;
-    uint64_t *load;     /* by item: the most that is alive at any moment of its life */
-    Placed *placed;     /* by offset */
-    uint64_t *offsets;  /* by item, of the order being tried */
+    uint64_t *load;    /* by item: the most that is alive at any moment of its life */
+    Placed *placed;    /* by offset */
+    uint64_t *offsets; /* by item, of the order being tried */
     uint32_t *order, *best_order;
     uint64_t *best_offsets;
     uint64_t best;
     uint64_t work;
-    uint32_t stuck;     /* place in the order of the item that made the last try's height */
+    uint32_t stuck; /* place in the order of the item that made the last try's height */
 } Packer;
 
 /* Where the item goes among those placed: into the lowest gap that holds it, or the tightest. */
@@ -96,7 +97,8 @@ static bool try_order(Packer *p, bool tightest)
 
 /* -- orders -- */
 
-/* The largest sum of live bytes within each item's life: maxima over powers of two of moments, then two of them. */
+/* The largest sum of live bytes within each item's life: maxima over powers of two of moments, then
+ * two of them. */
 static uint64_t *find_loads(const PackItem *items, uint32_t n, Arena *scratch)
 {
     uint32_t n_times = 0, levels = 1;
@@ -116,7 +118,8 @@ static uint64_t *find_loads(const PackItem *items, uint32_t n, Arena *scratch)
         const uint64_t *half = &most[(uint64_t)(level - 1) * n_times];
         uint32_t step = 1u << (level - 1);
         for (uint32_t t = 0; t + 2 * step <= n_times; t++)
-            most[(uint64_t)level * n_times + t] = half[t] > half[t + step] ? half[t] : half[t + step];
+            most[(uint64_t)level * n_times + t] =
+                half[t] > half[t + step] ? half[t] : half[t + step];
     }
     uint64_t *load = ARENA_ARRAY(scratch, uint64_t, n + 1);
     for (uint32_t i = 0; i < n; i++) {
@@ -186,9 +189,9 @@ static bool good_enough(const Packer *p)
 static void try_orders(Packer *p, Arena *scratch)
 {
     static const Rank orders[][2] = {
-        {BY_LOAD, BY_BYTES},      {BY_LOAD, BY_END},     {BY_LOAD, BY_AREA},   {BY_ROOT_AREA, BY_END},
-        {BY_BYTES, BY_LENGTH},    {BY_BYTES, BY_BEGIN},  {BY_LENGTH, BY_END},  {BY_LENGTH, BY_BYTES},
-        {BY_AREA, BY_END},        {BY_BYTES, BY_END},    {BY_BEGIN, BY_LENGTH}, {BY_END, BY_BYTES},
+        {BY_LOAD, BY_BYTES},   {BY_LOAD, BY_END},    {BY_LOAD, BY_AREA},    {BY_ROOT_AREA, BY_END},
+        {BY_BYTES, BY_LENGTH}, {BY_BYTES, BY_BEGIN}, {BY_LENGTH, BY_END},   {BY_LENGTH, BY_BYTES},
+        {BY_AREA, BY_END},     {BY_BYTES, BY_END},   {BY_BEGIN, BY_LENGTH}, {BY_END, BY_BYTES},
     };
     SortKey *keys = ARENA_ARRAY(scratch, SortKey, p->n);
     for (uint32_t i = 0; i < sizeof orders / sizeof *orders && !good_enough(p); i++) {
@@ -229,8 +232,9 @@ static void move_earlier(Packer *p, uint32_t from, uint32_t to)
     p->order[to] = item;
 }
 
-/* The item at which the last try gave up goes to a place before, and the try is repeated: items that are hard to place
- * find their way to the front. Now and then it starts again from the best order. */
+/* The item at which the last try gave up goes to a place before, and the try is repeated: items
+ * that are hard to place find their way to the front. Now and then it starts again from the best
+ * order. */
 static void repair(Packer *p)
 {
     enum { PATIENCE = 16 };

@@ -12,8 +12,9 @@ typedef struct PackItem {
     uint64_t offset;     /* out */
 } PackItem;
 
-/* Places all items so that no two that are alive at once overlap, and returns the height. `bound`: no height can be
- * below it; the search ends when it is reached. The same items give the same offsets, always. */
+/* Places all items so that no two that are alive at once overlap, and returns the height. `bound`:
+ * no height can be below it; the search ends when it is reached. The same items give the same
+ * offsets, always. */
 uint64_t memplan_pack(PackItem *items, uint32_t n, uint64_t bound, Arena *scratch);
 
 #endif

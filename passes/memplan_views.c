@@ -19,7 +19,8 @@ static IrPlace view_of(const IrGraph *g, const IrPlace *views, IrValue v)
     return (IrPlace){.offset = -1, .base = v, .run = n, .pitch = n};
 }
 
-/* Part `index` of the last dim, seen through x's own view; false where one run and pitch cannot say it. */
+/* Part `index` of the last dim, seen through x's own view; false where one run and pitch cannot say
+ * it. */
 static bool slice_view(const IrGraph *g, const IrPlace *views, IrOp op, IrPlace *out)
 {
     IrValue x = ir_in(g, op, 0);
@@ -38,8 +39,8 @@ static bool slice_view(const IrGraph *g, const IrPlace *views, IrOp op, IrPlace 
     return true;
 }
 
-/* Can this op walk a view with runs of `run` elements as operand or result v? Kernels walk any; fused code walks whole
- * rows, of values that span its space. */
+/* Can this op walk a view with runs of `run` elements as operand or result v? Kernels walk any;
+ * fused code walks whole rows, of values that span its space. */
 static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
 {
     if (pass_op_class(target, ir_op_kind(g, op)) != PASS_CLASS_FUSED)

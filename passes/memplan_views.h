@@ -1,5 +1,5 @@
-/* memplan_views: which values need no memory of their own because their elements lie in another's: a
- * reshape, and a slice where all its readers can walk it. */
+/* memplan_views: which values need no memory of their own because their elements lie in another's:
+ * a reshape, and a slice where all its readers can walk it. */
 #ifndef PASSES_MEMPLAN_VIEWS_H
 #define PASSES_MEMPLAN_VIEWS_H
 
@@ -14,9 +14,9 @@ static inline bool pass_view_strided(const IrPlace *view)
     return view->base.i && view->run != view->pitch;
 }
 
-/* Before regions are formed: a slice is a view when every op that reads it can walk it. Values that g
- * reads of `params_of` under the same name keep the layout that they have there; `readers` reads g's
- * results in the same way. Both may be NULL. */
+/* Before regions are formed: a slice is a view when every op that reads it can walk it. Values that
+ * g reads of `params_of` under the same name keep the layout that they have there; `readers` reads
+ * g's results in the same way. Both may be NULL. */
 PassViews pass_views_local(const IrGraph *g, const IrGraph *params_of, PassViews params_views,
                            const IrGraph *readers, PassTarget target, Arena *arena);
 

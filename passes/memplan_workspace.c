@@ -1,6 +1,8 @@
 #include "passes/memplan.h"
 
-#include "runtime/abi/workspace.h"
+#include <string.h>
+
+#include "runtime/abi/workspace_cuda.h"
 
 /* The parameters and tensors that the workspace formulas read; the others stay zero. */
 typedef struct KernelShape {
@@ -51,11 +53,15 @@ static void shape_embed_grad(const ShapeCall *c)
 
 static void shape_attention_grad(const ShapeCall *c)
 {
-    IrValue q = ir_in(c->g, c->op, 1);
+    IrValue q = ir_in(c->g, c->op, 1), k = ir_in(c->g, c->op, 2);
     c->out->kernel = PLAN_KERNEL_attention_grad;
     c->out->param[PLAN_attention_grad_batch].i = dim(c->g, q, 0);
     c->out->param[PLAN_attention_grad_seq].i = dim(c->g, q, 1);
     c->out->param[PLAN_attention_grad_heads].i = dim(c->g, q, 2);
+    c->out->param[PLAN_attention_grad_kv_heads].i = dim(c->g, k, 2);
+    c->out->param[PLAN_attention_grad_dim].i = dim(c->g, q, 3);
+    c->out->param[PLAN_attention_grad_causal].i = !strcmp(ir_attr_sym(c->g, c->op, "mask"), "causal");
+    c->out->param[PLAN_attention_grad_window].i = ir_attr_i64(c->g, c->op, "window");
     c->out->tensor[PLAN_T_attention_grad_q] = tensor_of(c, q);
 }
 
@@ -92,17 +98,23 @@ static void shape_norm_sq(const ShapeCall *c)
 typedef void (*ShapeFn)(const ShapeCall *c);
 
 static const ShapeFn shapes[IR_OP_COUNT] = {
-    [IR_OP_embed_grad] = shape_embed_grad,       [IR_OP_attention_grad] = shape_attention_grad,
-    [IR_OP_lm_loss] = shape_lm_loss,             [IR_OP_lm_loss_grad] = shape_lm_loss_grad,
+    [IR_OP_embed_grad] = shape_embed_grad, [IR_OP_attention_grad] = shape_attention_grad,
+    [IR_OP_lm_loss] = shape_lm_loss,       [IR_OP_lm_loss_grad] = shape_lm_loss_grad,
     [IR_OP_norm_sq] = shape_norm_sq,
 };
 
-uint64_t pass_op_workspace(const IrGraph *g, const IrUses *uses, IrOp op)
+uint64_t pass_op_workspace(PassTarget target, const IrGraph *g, const IrUses *uses, IrOp op)
 {
     ShapeFn shape = shapes[ir_op_kind(g, op)];
     if (!shape)
         return 0;
     KernelShape k = {0};
     shape(&(ShapeCall){g, uses, op, &k});
-    return plan_workspace_bytes(k.kernel, k.param, k.tensor);
+    return target == PASS_TARGET_CUDA ? plan_cuda_workspace_bytes(k.kernel, k.param, k.tensor)
+                                      : plan_workspace_bytes(k.kernel, k.param, k.tensor);
+}
+
+uint64_t pass_library_workspace(PassTarget target)
+{
+    return target == PASS_TARGET_CUDA ? PLAN_CUDA_LIBRARY_WORKSPACE : 0;
 }

@@ -1,6 +1,7 @@
-/* schedule: unrolls the instances of a step into one graph, @step: the counts of all micro-batches, then forward and
- * backward of each in turn, then the update. Values cross graphs by equal names; with more than one micro-batch every
- * value of instance m is named `m<m>/NAME`. @eval stays what it is, one forward pass. */
+/* schedule: unrolls the instances of a step into one graph, @step: the counts of all micro-batches,
+ * then forward and backward of each in turn, then the update. Values cross graphs by equal names;
+ * with more than one micro-batch every value of instance m is named `m<m>/NAME`. @eval stays what
+ * it is, one forward pass. */
 #include <fnmatch.h>
 
 #include "base/diag.h"
@@ -10,8 +11,8 @@ typedef struct Unroller {
     PassContext *c;
     IrGraph *step;
     IrBuilder b;
-    Map by_name;  /* name in @step -> value that later graphs read */
-    bool *kept;   /* by index into options->keep: has it matched? */
+    Map by_name; /* name in @step -> value that later graphs read */
+    bool *kept;  /* by index into options->keep: has it matched? */
 } Unroller;
 
 typedef struct Instance { /* one graph, once */
@@ -19,7 +20,7 @@ typedef struct Instance { /* one graph, once */
     const IrGraph *from;
     const char *prefix;
     uint32_t number;
-    IrValue *map;     /* by value of `from` */
+    IrValue *map; /* by value of `from` */
     IrRegion *regions;
 } Instance;
 
@@ -28,7 +29,8 @@ static Sym prefixed(const Instance *in, Sym name)
     return *in->prefix ? intern_printf(&in->u->c->s->interner, "%s%s", in->prefix, name) : name;
 }
 
-/* A param is what an earlier graph of the instance made under that name, or else an input of the step. */
+/* A param is what an earlier graph of the instance made under that name, or else an input of the
+ * step. */
 static IrValue link_param(Instance *in, const IrValueRec *rec)
 {
     Unroller *u = in->u;
@@ -87,7 +89,8 @@ static void clone_op(Instance *in, IrOp op)
         mark_first(u->step, copy);
 }
 
-static void unroll(Unroller *u, const IrGraph *from, const char *prefix, uint32_t number, Instance *out)
+static void unroll(Unroller *u, const IrGraph *from, const char *prefix, uint32_t number,
+                   Instance *out)
 {
     *out = (Instance){.u = u, .from = from, .prefix = prefix, .number = number};
     out->map = ARENA_ARRAY(u->c->scratch, IrValue, from->values.n);
@@ -137,17 +140,17 @@ static const char *prefix_of(PassContext *c, uint32_t instance)
     return c->m->micro_batches > 1 ? arena_printf(c->s->arena, "m%u/", instance) : "";
 }
 
-/* Room for all instances at once. */
-static void reserve(IrGraph *step, const IrGraph *from, uint32_t times)
+/* Room for all instances of two graphs at once. */
+static void reserve(IrGraph *step, const IrGraph *a, const IrGraph *b, uint32_t times)
 {
+    static const IrGraph nothing;
     Arena *arena = step->m->s->arena;
-    if (!from)
-        return;
-    vec_reserve(arena, &step->ops, step->ops.cap + from->order.n * times);
-    vec_reserve(arena, &step->order, step->order.cap + from->order.n * times);
-    vec_reserve(arena, &step->values, step->values.cap + from->values.n * times);
-    vec_reserve(arena, &step->operands, step->operands.cap + from->operands.n * times);
-    vec_reserve(arena, &step->attrs, step->attrs.cap + from->attrs.n * times);
+    b = b ? b : &nothing;
+    vec_reserve(arena, &step->ops, (a->order.n + b->order.n) * times);
+    vec_reserve(arena, &step->order, (a->order.n + b->order.n) * times);
+    vec_reserve(arena, &step->values, (a->values.n + b->values.n) * times);
+    vec_reserve(arena, &step->operands, (a->operands.n + b->operands.n) * times);
+    vec_reserve(arena, &step->attrs, (a->attrs.n + b->attrs.n) * times);
 }
 
 static void unroll_step(Unroller *u)
@@ -157,8 +160,7 @@ static void unroll_step(Unroller *u)
     const IrGraph *bwd = ir_graph_find(c->m, "bwd"), *update = ir_graph_find(c->m, "update");
     uint32_t n = (uint32_t)c->m->micro_batches;
     Instance in;
-    reserve(u->step, fwd, n);
-    reserve(u->step, bwd, n);
+    reserve(u->step, fwd, bwd, n);
     for (uint32_t i = 0; begin && i < n; i++)
         unroll(u, begin, prefix_of(c, i), i, &in);
     for (uint32_t i = 0; i < n; i++) {

@@ -1,8 +1,10 @@
 /* verify-memory: on the final order and places, with code of its own:
- *   - every operand is written before it is read, kernels are one run of ops, and what sums over rows is not read within;
+ *   - every operand is written before it is read, kernels are one run of ops, and what sums over rows
+ *     is not read within;
  *   - a state is read on the right side of the op that changes it;
- *   - every operand has memory, or never leaves its kernel; a view lies in its base, where its op says;
- *   - nothing lies outside the arena or unaligned, and nothing that is alive shares a byte with anything else alive. */
+ *   - every operand has memory, or never leaves its kernel; a view lies where its op says;
+ *   - nothing lies outside the arena or unaligned, and nothing alive shares a byte with anything else
+ *     alive. */
 #include "passes/verify_memory.h"
 
 #include "base/diag.h"
@@ -75,7 +77,8 @@ static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
     const IrGraph *g = v->g;
     const IrValueRec *rec = ir_value(g, in);
     if (rec->def == IR_DEF_RESULT) {
-        bool together = in_kernel(g, op) && in_kernel(g, rec->op) && v->when[op.i] == v->when[rec->op.i];
+        bool together =
+            in_kernel(g, op) && in_kernel(g, rec->op) && v->when[op.i] == v->when[rec->op.i];
         bool incomplete = together && pass_result_sums(g, rec->op, rec->result);
         if (!v->seen[rec->op.i] || incomplete) {
             fail_early(v, op, in);
@@ -118,7 +121,8 @@ static int64_t viewed_element(const IrGraph *g, IrOp op, int64_t e)
     return e / part * whole + ir_attr_i64(g, op, "index") * part + e % part;
 }
 
-/* A view op has no code: its result must lie where its operand's elements are. Checked where runs begin and end. */
+/* A view op has no code: its result must lie where its operand's elements are. Checked where runs
+ * begin and end. */
 static void check_view(MemoryVerifier *v, IrOp op)
 {
     const IrGraph *g = v->g;
@@ -170,7 +174,8 @@ static void check_values(MemoryVerifier *v)
 
 /* -- states -- */
 
-/* These end a state's value in this step: who else reads it comes before. The others make what readers wait for. */
+/* These end a state's value in this step: who else reads it comes before. The others make what
+ * readers wait for. */
 static const bool retires[IR_OP_COUNT] = {
     [IR_OP_adamw] = true,
     [IR_OP_sgd] = true,
@@ -203,7 +208,8 @@ static void fail_state(MemoryVerifier *v, IrOp reader, IrValue state, IrOp write
 static bool starts_afresh(const IrGraph *g, IrOp op)
 {
     IrOpKind kind = ir_op_kind(g, op);
-    return (kind == IR_OP_accumulate || kind == IR_OP_count_targets) && ir_attr_bool(g, op, "first");
+    return (kind == IR_OP_accumulate || kind == IR_OP_count_targets) &&
+           ir_attr_bool(g, op, "first");
 }
 
 static void check_state(MemoryVerifier *v, StateUse *use, IrOp op, IrValue state, bool is_write)
@@ -217,8 +223,9 @@ static void check_state(MemoryVerifier *v, StateUse *use, IrOp op, IrValue state
     }
     if (use->last_reader.i && !retires[ir_op_kind(g, op)])
         fail_state(v, use->last_reader, state, op, false);
-    bool out_of_turn = use->last_writer.i && (starts_afresh(g, op) ||
-                                              ir_op(g, use->last_writer)->instance > ir_op(g, op)->instance);
+    bool out_of_turn =
+        use->last_writer.i &&
+        (starts_afresh(g, op) || ir_op(g, use->last_writer)->instance > ir_op(g, op)->instance);
     if (out_of_turn)
         fail_state(v, use->last_writer, state, op, false);
     use->last_writer = op;

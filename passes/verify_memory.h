@@ -1,4 +1,5 @@
-/* verify_memory: what the two halves of the memory verifier share. Nothing of it is the planner's. */
+/* verify_memory: what the two halves of the memory verifier share. Nothing of it is the planner's.
+ */
 #ifndef PASSES_VERIFY_MEMORY_H
 #define PASSES_VERIFY_MEMORY_H
 
@@ -7,10 +8,11 @@
 typedef struct MemoryVerifier {
     PassContext *c;
     const IrGraph *g;
-    uint32_t *when;   /* by op: the moment of its code; ops of one kernel share theirs, views have that of the op before */
-    uint32_t *seen;   /* by op: 1 + its place in the order; 0 so far */
+    uint32_t *when; /* by op: the moment of its code; ops of one kernel share theirs, views have
+                       that of the op before */
+    uint32_t *seen; /* by op: 1 + its place in the order; 0 so far */
     uint32_t n_moments;
-    IrOp *first_at;   /* by moment: its first op */
+    IrOp *first_at; /* by moment: its first op */
     Status status;
 } MemoryVerifier;
 

@@ -3,13 +3,15 @@
 #include <stdlib.h>
 
 #include "base/diag.h"
+#include "runtime/abi/workspace_cuda.h"
+#include "passes/memplan.h"
 
 typedef struct Extent { /* bytes of the arena over a span of moments */
     uint64_t begin, end;
     uint32_t from, to; /* moments, both included */
     IrValue value;     /* {0}: workspace of `op` */
     IrOp op;
-    uint32_t next;     /* the next extent that ends at the same moment */
+    uint32_t next; /* the next extent that ends at the same moment */
 } Extent;
 
 typedef struct Sweep {
@@ -18,7 +20,7 @@ typedef struct Sweep {
     uint32_t *extent_of; /* by value: its extent + 1 */
     uint32_t *active;    /* extents that are alive, by begin */
     uint32_t n_active;
-    uint32_t *ending;    /* by moment: first extent that ends there + 1 */
+    uint32_t *ending; /* by moment: first extent that ends there + 1 */
     uint32_t reported;
 } Sweep;
 
@@ -123,9 +125,9 @@ static void report(Sweep *s, const Extent *a, const Extent *b)
     if (s->reported++ >= SCREENFUL)
         return;
     IrOp op = s->v->first_at[a->from < s->v->n_moments ? a->from : 0];
-    diag(s->v->c->s, extent_span(s, a), memory_overlap, extent_name(s, a), (unsigned long long)a->begin,
-         (unsigned long long)a->end, extent_name(s, b), (unsigned long long)b->begin,
-         (unsigned long long)b->end, verify_memory_op_name(s->v, op));
+    diag(s->v->c->s, extent_span(s, a), memory_overlap, extent_name(s, a),
+         (unsigned long long)a->begin, (unsigned long long)a->end, extent_name(s, b),
+         (unsigned long long)b->begin, (unsigned long long)b->end, verify_memory_op_name(s->v, op));
     diag(s->v->c->s, extent_span(s, b), memory_made_here, extent_name(s, b));
 }
 
@@ -135,8 +137,9 @@ static void check_bounds(Sweep *s, const Extent *e)
 {
     enum { ALIGN = 64 };
     const IrModule *m = s->v->g->m;
-    unsigned long long begin = e->begin, end = e->end, arena = m->arena_bytes;
-    if (e->end < e->begin || e->end > m->arena_bytes)
+    unsigned long long begin = e->begin, end = e->end;
+    unsigned long long arena = m->arena_bytes - pass_library_workspace(s->v->c->options->target);
+    if (e->end < e->begin || e->end > arena)
         diag(s->v->c->s, extent_span(s, e), memory_outside, extent_name(s, e), begin, end, arena);
     else if (e->begin % ALIGN)
         diag(s->v->c->s, extent_span(s, e), memory_unaligned, extent_name(s, e), begin, ALIGN);
@@ -160,7 +163,8 @@ static uint32_t find_active(const Sweep *s, const Extent *e)
     return low;
 }
 
-/* Its neighbours in the arena are the only ones that it can overlap, as long as those alive do not overlap themselves. */
+/* Its neighbours in the arena are the only ones that it can overlap, as long as those alive do not
+ * overlap themselves. */
 static void enter(Sweep *s, uint32_t index)
 {
     const Extent *e = &s->extents.at[index];

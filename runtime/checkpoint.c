@@ -5,7 +5,7 @@
 
 #include "base/diag.h"
 #include "runtime/checkpoint_folder.h"
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
 enum { FORMAT = 1 };
 

@@ -232,6 +232,7 @@ static Status run(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
                 : rt_exec_run(exec, from, to, rt->pool, &at))
         return STATUS_OK;
     const PlanInstr *instr = &exec->instrs[at];
+    rt_progress_end(&rt->progress);
     diag(rt->s, no_span, run_fault, (long long)(rt->steps_done + 1),
          rt_plan_string(&rt->plan, instr->name), rt_plan_file(&rt->plan, instr->file), instr->line,
          rt->fault.message);

@@ -136,6 +136,13 @@ static void say_plan(RtRun *run)
                 (long long)h->micro_batches, (long long)h->batch, (long long)h->seq);
 }
 
+/* What must not stay silent of the data and the weights, once both are there. */
+static void say_records(const Session *s)
+{
+    for (uint32_t i = 0; i < s->records.n; i++)
+        fprintf(s->diag_out, "record: %s\n", s->records.at[i].message);
+}
+
 static Status prepare(RtRun *run)
 {
     const RtOptions *o = run->options;
@@ -151,6 +158,7 @@ static Status prepare(RtRun *run)
     TRY(open_data(run));
     TRY(open_eval(run));
     TRY(load_weights(run));
+    say_records(run->s);
     TRY(set_length(run));
     if (bench || o->profile)
         rt_profile_init(run->s, rt->plan.n_instrs, &run->profile);

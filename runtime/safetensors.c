@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
 enum { HEADER_MOST = 100000000 /* as the format's own library has it */, FIELD_COUNT = 3 };
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
 static const char single_name[] = "model.safetensors",
                   index_name[] = "model.safetensors.index.json";

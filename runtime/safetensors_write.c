@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
 enum { ALIGNMENT = 64, BUFFER_BYTES = 1 << 20 };
 

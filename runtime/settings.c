@@ -1,10 +1,10 @@
 #include "runtime/settings.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stddef.h>
 
 #include "base/diag.h"
+#include "runtime/json_read.h"
 
 typedef enum FieldType {
     FIELD_INT,
@@ -69,86 +69,112 @@ static int find_word(const char *word, const char *const *words, int n)
     return -1;
 }
 
-static bool read_int(const cJSON *item, int64_t *out)
+static bool read_int(RtJson *json, int64_t *out)
 {
+    double number;
     /* beyond 2^53 a JSON number no longer says which integer it was */
-    if (!cJSON_IsNumber(item) || item->valuedouble != floor(item->valuedouble) ||
-        fabs(item->valuedouble) > 9007199254740992.0)
+    if (!rt_json_number(json, &number) || number != floor(number) ||
+        fabs(number) > 9007199254740992.0)
         return false;
-    *out = (int64_t)item->valuedouble;
+    *out = (int64_t)number;
     return true;
 }
 
-static bool read_field(Session *s, const Field *field, const cJSON *item, RtSettings *settings)
+static bool read_text(Session *s, RtJson *json, const char **out)
 {
-    char *at = (char *)settings + field->offset;
-    if (field->type == FIELD_UNREAD || (field->nullable && cJSON_IsNull(item)))
-        return true;
+    const char *text;
+    if (!rt_json_string(json, &text))
+        return false;
+    *out = sym(s, text);
+    return true;
+}
+
+static int read_word(RtJson *json, const char *const *words, int n)
+{
+    const char *word;
+    return rt_json_string(json, &word) ? find_word(word, words, n) : -1;
+}
+
+static bool read_field(Session *s, const Field *field, RtJson *json, RtSettings *settings)
+{
+    void *at = (char *)settings + field->offset;
     int word;
+    if (field->type == FIELD_UNREAD || (field->nullable && rt_json_peek(json) == 'n'))
+        return rt_json_skip(json);
     switch (field->type) {
     case FIELD_INT:
-        return read_int(item, (int64_t *)(void *)at);
+        return read_int(json, at);
     case FIELD_NUMBER:
-        if (cJSON_IsNumber(item))
-            *(double *)(void *)at = item->valuedouble;
-        return cJSON_IsNumber(item);
+        return rt_json_number(json, at);
     case FIELD_TEXT:
-        if (cJSON_IsString(item))
-            *(const char **)(void *)at = sym(s, item->valuestring);
-        return cJSON_IsString(item);
+        return read_text(s, json, at);
     case FIELD_LR_STYLE:
-        word = find_word(cJSON_GetStringValue(item), lr_styles, RT_LR_STYLE_COUNT);
-        if (word >= 0)
-            *(RtLrStyle *)(void *)at = (RtLrStyle)word;
+        word = read_word(json, lr_styles, RT_LR_STYLE_COUNT);
+        *(RtLrStyle *)at = (RtLrStyle)(word < 0 ? 0 : word);
         return word >= 0;
     default:
-        word = find_word(cJSON_GetStringValue(item), wsd_styles, RT_WSD_STYLE_COUNT);
-        if (word >= 0)
-            *(RtWsdStyle *)(void *)at = (RtWsdStyle)word;
+        word = read_word(json, wsd_styles, RT_WSD_STYLE_COUNT);
+        *(RtWsdStyle *)at = (RtWsdStyle)(word < 0 ? 0 : word);
         return word >= 0;
     }
 }
+
+typedef struct Reader {
+    Session *s;
+    RtJson json;
+    RtSettings *settings;
+    bool seen[N_FIELDS];
+} Reader;
 
 static bool same_section(const char *a, const char *b)
 {
     return a == b || (a && b && !strcmp(a, b));
 }
 
-static Status read_object(Session *s, const cJSON *object, const char *section, bool *seen,
-                          RtSettings *settings);
+static Status read_object(Reader *r, const char *section);
 
-static Status read_item(Session *s, const cJSON *item, const char *section, bool *seen,
-                        RtSettings *settings)
+/* The field of a key; a key that begins a section with fields of its own has none. -1: unknown. */
+static int find_field(const char *section, const char *key, bool *out_section)
 {
+    *out_section = false;
     for (int i = 0; i < N_FIELDS; i++) {
         const Field *field = &fields[i];
-        if (!section && field->section && cJSON_IsObject(item) &&
-            !strcmp(field->section, item->string)) {
-            if (field->key)
-                return read_object(s, item, field->section, seen, settings);
-            return STATUS_OK;
+        if (!section && field->section && !strcmp(field->section, key)) {
+            *out_section = field->key != NULL;
+            return i;
         }
-        if (!same_section(field->section, section) || !field->key ||
-            strcmp(field->key, item->string))
-            continue;
-        seen[i] = true;
-        if (read_field(s, field, item, settings))
-            return STATUS_OK;
-        diag(s, no_span, settings_type, section ? section : "", section ? "." : "", item->string);
+        if (field->key && same_section(field->section, section) && !strcmp(field->key, key))
+            return i;
+    }
+    return -1;
+}
+
+static Status read_item(Reader *r, const char *section, const char *key)
+{
+    bool is_section;
+    int i = find_field(section, key, &is_section);
+    const char *before = section ? section : "", *dot = section ? "." : "";
+    if (i < 0) {
+        diag(r->s, no_span, settings_unknown, before, dot, key);
         return STATUS_ENV;
     }
-    diag(s, no_span, settings_unknown, section ? section : "", section ? "." : "", item->string);
+    if (is_section && rt_json_peek(&r->json) == '{')
+        return read_object(r, key);
+    bool again = r->seen[i];
+    r->seen[i] = true;
+    if (!is_section && !again && read_field(r->s, &fields[i], &r->json, r->settings))
+        return STATUS_OK;
+    diag(r->s, no_span, settings_type, before, dot, key);
     return STATUS_ENV;
 }
 
-static Status read_object(Session *s, const cJSON *object, const char *section, bool *seen,
-                          RtSettings *settings)
+static Status read_object(Reader *r, const char *section)
 {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object)
-    {
-        TRY(read_item(s, item, section, seen, settings));
-    }
+    const char *key;
+    uint32_t n = 0;
+    rt_json_open(&r->json, '{');
+    while (rt_json_next(&r->json, '}', &n) && rt_json_key(&r->json, &key))
+        TRY(read_item(r, section, key));
     return STATUS_OK;
 }
 
@@ -167,30 +193,33 @@ static Status check_ranges(Session *s, const RtSettings *settings)
     return STATUS_ENV;
 }
 
+static Status check_complete(Session *s, const bool *seen)
+{
+    for (int i = 0; i < N_FIELDS; i++) {
+        const Field *field = &fields[i];
+        if (seen[i] || field->nullable)
+            continue;
+        diag(s, no_span, settings_missing, field->section ? field->section : "",
+             field->section ? "." : "", field->key);
+        return STATUS_ENV;
+    }
+    return STATUS_OK;
+}
+
 Status rt_settings_read(Session *s, const char *json, RtSettings *out_settings)
 {
-    Status status = STATUS_ENV;
-    bool seen[N_FIELDS] = {false};
     *out_settings = (RtSettings){
         .max_steps = -1,
         .num_epochs = -1,
         .lr = {.warmup_steps = -1, .decay_steps = -1, .wsd_decay_steps = -1},
     };
-    cJSON *root = cJSON_Parse(json);
-    if (!cJSON_IsObject(root)) {
-        diag(s, no_span, plan_bad, "the settings are no JSON object");
-        goto out_root;
+    Reader r = {.s = s, .json = rt_json(s->arena, json, strlen(json)), .settings = out_settings};
+    TRY(read_object(&r, NULL));
+    if (!rt_json_end(&r.json)) {
+        diag(s, no_span, plan_bad,
+             arena_printf(s->arena, "settings: %s at byte %zu", r.json.why, r.json.at));
+        return STATUS_ENV;
     }
-    status = read_object(s, root, NULL, seen, out_settings);
-    for (int i = 0; i < N_FIELDS && status == STATUS_OK; i++)
-        if (!seen[i] && !fields[i].nullable) {
-            diag(s, no_span, settings_missing, fields[i].section ? fields[i].section : "",
-                 fields[i].section ? "." : "", fields[i].key);
-            status = STATUS_ENV;
-        }
-    if (status == STATUS_OK)
-        status = check_ranges(s, out_settings);
-out_root:
-    cJSON_Delete(root);
-    return status;
+    TRY(check_complete(s, r.seen));
+    return check_ranges(s, out_settings);
 }

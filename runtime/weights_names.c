@@ -3,7 +3,7 @@
 #include <ctype.h>
 
 #include "base/diag.h"
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
 static const RtNaming namings[] = {
     {"model.", ""},       /* Llama, Mistral, Qwen2, Qwen2-VL as published, Gemma4ForCausalLM */

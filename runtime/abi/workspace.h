@@ -1,5 +1,5 @@
-/* workspace: the bytes that a kernel needs beside its tensors, from shapes alone. The compiler plans with these
- * functions, the runtime's kernels cut their work by the same constants. */
+/* workspace: the bytes that a kernel needs beside its tensors, from shapes alone. The compiler
+ * plans with these functions, the runtime's kernels cut their work by the same constants. */
 #ifndef RUNTIME_ABI_WORKSPACE_H
 #define RUNTIME_ABI_WORKSPACE_H
 
@@ -7,17 +7,17 @@
 #include "runtime/abi/plan.h"
 
 enum {
-    GEMM_TILE = 512,                /* rows and columns of C per library call, at most */
-    GEMM_TILE_MIN = 256,            /* below this, more chunks are not worth a slower call */
-    GEMM_CHUNKS = 8,                /* as many chunks as this are enough */
-    GEMM_CALL = 128 * 128 * 128,    /* multiply-adds per call, at least */
-    GEMM_PACK_K = 512,              /* depth of a panel that is converted before a call */
-    LM_LOSS_TILE_M = 256,           /* tokens, and */
-    LM_LOSS_TILE_N = 512,           /* columns of the vocabulary per library call */
-    LM_LOSS_SPAN = 2048,            /* columns of the vocabulary that one chunk goes over */
-    LM_LOSS_GRAD_BYTES = 64 << 20,  /* gradients of logits in memory at once, where one tile has no more */
-    ATTENTION_TILE = 64,            /* rows of q and of k per tile */
-    ATTENTION_LANES = 16,           /* columns of a small product are a multiple of this: a cache line of f32 */
+    GEMM_TILE = 512,             /* rows and columns of C per library call, at most */
+    GEMM_TILE_MIN = 256,         /* below this, more chunks are not worth a slower call */
+    GEMM_CHUNKS = 8,             /* as many chunks as this are enough */
+    GEMM_CALL = 128 * 128 * 128, /* multiply-adds per call, at least */
+    GEMM_PACK_K = 512,           /* depth of a panel that is converted before a call */
+    LM_LOSS_TILE_M = 256,        /* tokens, and */
+    LM_LOSS_TILE_N = 512,        /* columns of the vocabulary per library call */
+    LM_LOSS_SPAN = 2048,         /* columns of the vocabulary that one chunk goes over */
+    LM_LOSS_GRAD_BYTES = 64 << 20, /* gradients of logits at once, or one tile's columns */
+    ATTENTION_TILE = 64,           /* rows of q and of k per tile */
+    ATTENTION_LANES = 16,          /* a small product's columns are a multiple of this line */
     NORM_SQ_BLOCK = 4096,
 };
 
@@ -64,7 +64,8 @@ typedef struct PlanTiles {
     int64_t rows, cols;     /* number of tiles in each direction */
 } PlanTiles;
 
-/* Tiles of C[m, n] with depth k: large enough for the library, and enough of them, evenly many where they are few. */
+/* Tiles of C[m, n] with depth k: large enough for the library, and enough of them, evenly many
+ * where they are few. */
 static inline PlanTiles plan_gemm_tiles(int64_t m, int64_t n, int64_t k)
 {
     PlanTiles t = {.rows = plan_ceil_div(m, GEMM_TILE), .cols = plan_ceil_div(n, GEMM_TILE)};
@@ -92,12 +93,14 @@ static inline PlanTiles plan_gemm_tiles(int64_t m, int64_t n, int64_t k)
     return t;
 }
 
-/* Converted panels of A [tile_m, depth] and B [depth, tile_n], for operands that cannot be read in place. */
-static inline uint64_t plan_pack_bytes(int64_t tile_m, int64_t tile_n, int64_t k, bool direct_a, bool direct_b,
-                                       uint64_t real_bytes)
+/* Converted panels of A [tile_m, depth] and B [depth, tile_n], for operands that cannot be read in
+ * place. */
+static inline uint64_t plan_pack_bytes(int64_t tile_m, int64_t tile_n, int64_t k, bool direct_a,
+                                       bool direct_b, uint64_t real_bytes)
 {
     int64_t depth = plan_min(k, GEMM_PACK_K);
-    int64_t a = direct_a ? 0 : plan_round_up(tile_m * depth, 16), b = direct_b ? 0 : plan_round_up(tile_n * depth, 16);
+    int64_t a = direct_a ? 0 : plan_round_up(tile_m * depth, 16),
+            b = direct_b ? 0 : plan_round_up(tile_n * depth, 16);
     return (uint64_t)(a + b) * real_bytes;
 }
 
@@ -139,13 +142,14 @@ static inline uint64_t plan_lm_loss_scratch(const PlanParam *p, const PlanTensor
 {
     int64_t width = p[PLAN_lm_loss_width].i;
     uint64_t real = plan_real_bytes(t[PLAN_T_lm_loss_h].dtype);
-    return plan_pack_bytes(LM_LOSS_TILE_M, LM_LOSS_TILE_N, width, plan_row_direct(&t[PLAN_T_lm_loss_h], width, real),
+    return plan_pack_bytes(LM_LOSS_TILE_M, LM_LOSS_TILE_N, width,
+                           plan_row_direct(&t[PLAN_T_lm_loss_h], width, real),
                            plan_row_direct(&t[PLAN_T_lm_loss_w], width, real), real) +
            (uint64_t)(LM_LOSS_TILE_M * LM_LOSS_TILE_N) * real;
 }
 
-/* Columns of the vocabulary whose gradients of logits are in memory at once, for all tokens: dw's rows are then each
- * one product over all tokens. */
+/* Columns of the vocabulary whose gradients of logits are in memory at once, for all tokens: dw's
+ * rows are then each one product over all tokens. */
 static inline int64_t plan_lm_loss_grad_columns(int64_t tokens, int64_t vocab, uint32_t dtype)
 {
     int64_t fit = (int64_t)(LM_LOSS_GRAD_BYTES / ((uint64_t)tokens * plan_real_bytes(dtype)));
@@ -184,8 +188,10 @@ static inline uint64_t plan_lm_loss_grad_scratch(const PlanParam *p, const PlanT
     int64_t columns = plan_lm_loss_grad_columns(tokens, p[PLAN_lm_loss_grad_vocab].i, dtype);
     bool direct_h = plan_row_direct(&t[PLAN_T_lm_loss_grad_h], width, real);
     bool direct_w = plan_row_direct(&t[PLAN_T_lm_loss_grad_w], width, real);
-    uint64_t logits = plan_pack_bytes(LM_LOSS_TILE_M, LM_LOSS_TILE_N, width, direct_h, direct_w, real);
-    PlanTiles dh = plan_gemm_tiles(tokens, width, columns), dw = plan_gemm_tiles(columns, width, tokens);
+    uint64_t logits =
+        plan_pack_bytes(LM_LOSS_TILE_M, LM_LOSS_TILE_N, width, direct_h, direct_w, real);
+    PlanTiles dh = plan_gemm_tiles(tokens, width, columns),
+              dw = plan_gemm_tiles(columns, width, tokens);
     uint64_t dh_bytes = plan_pack_bytes(dh.tile_m, dh.tile_n, columns, true, direct_w, real) +
                         (uint64_t)plan_round_up(dh.tile_m * dh.tile_n, 16) * real;
     uint64_t dw_bytes = plan_pack_bytes(dw.tile_m, dw.tile_n, tokens, true, direct_h, real) +
@@ -202,8 +208,8 @@ static inline uint64_t plan_embed_grad_workspace(const PlanParam *p)
     return ((uint64_t)p[PLAN_embed_grad_tokens].i + (uint64_t)p[PLAN_embed_grad_rows].i + 1) * 4;
 }
 
-/* Elements from one row of a tile to the next: an odd number of lines, so that a column does not fall into few sets of
- * the cache. */
+/* Elements from one row of a tile to the next: an odd number of lines, so that a column does not
+ * fall into few sets of the cache. */
 static inline int64_t plan_attention_pitch(int64_t dim)
 {
     return (plan_ceil_div(dim, ATTENTION_LANES) | 1) * ATTENTION_LANES;
@@ -213,21 +219,25 @@ static inline uint64_t plan_attention_scratch(int64_t dim, uint32_t dtype)
 {
     int64_t tile = ATTENTION_TILE, pitch = plan_attention_pitch(dim);
     /* q transposed, k; v, o; scores; maximum, sum, rescale */
-    return (uint64_t)(2 * tile * dim + 2 * tile * pitch + tile * tile + 3 * tile) * plan_real_bytes(dtype);
+    return (uint64_t)(2 * tile * dim + 2 * tile * pitch + tile * tile + 3 * tile) *
+           plan_real_bytes(dtype);
 }
 
 static inline uint64_t plan_attention_grad_workspace(const PlanParam *p, const PlanTensor *t)
 {
     /* rowsum(do * o), one per query row */
-    return (uint64_t)(p[PLAN_attention_grad_batch].i * p[PLAN_attention_grad_seq].i * p[PLAN_attention_grad_heads].i) *
+    return (uint64_t)(p[PLAN_attention_grad_batch].i * p[PLAN_attention_grad_seq].i *
+                      p[PLAN_attention_grad_heads].i) *
            plan_real_bytes(t[PLAN_T_attention_grad_q].dtype);
 }
 
 static inline uint64_t plan_attention_grad_scratch(int64_t dim, uint32_t dtype)
 {
     int64_t tile = ATTENTION_TILE, pitch = plan_attention_pitch(dim);
-    /* two operands transposed; two operands and two results; scores and their gradient; two statistics */
-    return (uint64_t)(2 * tile * dim + 4 * tile * pitch + 2 * tile * tile + 2 * tile) * plan_real_bytes(dtype);
+    /* two operands transposed; two operands and two results; scores and their gradient; two
+     * statistics */
+    return (uint64_t)(2 * tile * dim + 4 * tile * pitch + 2 * tile * tile + 2 * tile) *
+           plan_real_bytes(dtype);
 }
 
 static inline uint64_t plan_norm_sq_workspace(const PlanParam *p)
@@ -235,14 +245,16 @@ static inline uint64_t plan_norm_sq_workspace(const PlanParam *p)
     return (uint64_t)plan_ceil_div(p[PLAN_norm_sq_n].i, NORM_SQ_BLOCK) * 8;
 }
 
-/* Arena bytes of workspace for one instruction (kernel `fused`: n_chunks * partial_bytes, by the compiler). */
-static inline uint64_t plan_workspace_bytes(PlanKernel kernel, const PlanParam *p, const PlanTensor *t)
+/* Arena bytes of workspace for one instruction (kernel `fused`: n_chunks * partial_bytes, by the
+ * compiler). */
+static inline uint64_t plan_workspace_bytes(PlanKernel kernel, const PlanParam *p,
+                                            const PlanTensor *t)
 {
     (void)p;
     (void)t;
     switch (kernel) {
-#define KERNEL(name, doc, tensors, params, workspace) \
-    case PLAN_KERNEL_##name:                          \
+#define KERNEL(name, doc, tensors, params, workspace)                                              \
+    case PLAN_KERNEL_##name:                                                                       \
         return workspace;
 #include "runtime/abi/kernels.def"
 #undef KERNEL
@@ -252,7 +264,8 @@ static inline uint64_t plan_workspace_bytes(PlanKernel kernel, const PlanParam *
 }
 
 /* Scratch per worker thread, outside the arena, for one instruction. */
-static inline uint64_t plan_scratch_bytes(PlanKernel kernel, const PlanParam *p, const PlanTensor *t)
+static inline uint64_t plan_scratch_bytes(PlanKernel kernel, const PlanParam *p,
+                                          const PlanTensor *t)
 {
     switch (kernel) {
     case PLAN_KERNEL_gemm:
@@ -264,13 +277,15 @@ static inline uint64_t plan_scratch_bytes(PlanKernel kernel, const PlanParam *p,
     case PLAN_KERNEL_attention:
         return plan_attention_scratch(p[PLAN_attention_dim].i, t[PLAN_T_attention_q].dtype);
     case PLAN_KERNEL_attention_grad:
-        return plan_attention_grad_scratch(p[PLAN_attention_grad_dim].i, t[PLAN_T_attention_grad_q].dtype);
+        return plan_attention_grad_scratch(p[PLAN_attention_grad_dim].i,
+                                           t[PLAN_T_attention_grad_q].dtype);
     default:
         return 0;
     }
 }
 
-/* Rows per chunk of a fused region over [rows, cols]: about 16 Ki elements, at most 64 chunks where columns are summed. */
+/* Rows per chunk of a fused region over [rows, cols]: about 16 Ki elements, at most 64 chunks where
+ * columns are summed. */
 static inline int64_t plan_fused_rows_per_chunk(int64_t rows, int64_t cols, int sums_columns)
 {
     int64_t per = (16384 + cols - 1) / (cols > 0 ? cols : 1);

@@ -5,6 +5,8 @@
 
 #include "runtime/abi/workspace.h"
 
+#define PLAN_CUDA_LIBRARY_WORKSPACE (32ull << 20) /* of matrix products, at the end of the arena */
+
 #define CUDA_ALIGN 256 /* bytes; every piece of a workspace begins at a multiple */
 
 static inline uint64_t plan_cuda_align(uint64_t bytes)

@@ -1,15 +1,18 @@
-/* random: the keyed draws behind dropout. A draw is a function of (seed, step, op's key, sample, element) and of nothing
- * else, so a replay, another micro-batching or another mesh gives the same mask. 32-bit multiplies, xors and shifts only:
- * it vectorises, and the code generator emits the same instructions.
+/* random: the keyed draws behind dropout. A draw is a function of (seed, step, op's key, sample,
+ * element) and of nothing else, so a replay, another micro-batching or another mesh gives the same
+ * mask. 32-bit multiplies, xors and shifts only: it vectorises, and the code generator emits the
+ * same instructions.
  *
- *   mix(x):           x ^= x >> 16; x *= 0x21f0aaad; x ^= x >> 15; x *= 0x735a2d97; x ^= x >> 15     (a bijection)
- *   absorb(a, b, w):  a' = mix(a ^ w); b' = mix(b + a')
- *   stream:           (a, b) = (0x243f6a88, 0x85a308d3), then absorb the halves, low first, of seed, step, key, sample
- *   draw(a, b, e):    mix(mix(low(e) ^ a) + (b ^ high(e)))
+ *   mix(x):          x ^= x >> 16; x *= 0x21f0aaad; x ^= x >> 15; x *= 0x735a2d97; x ^= x >> 15
+ *   absorb(a, b, w): a' = mix(a ^ w); b' = mix(b + a')
+ *   stream:          (a, b) = (0x243f6a88, 0x85a308d3), then absorb the halves, low first, of
+ *                    seed, step, key, sample
+ *   draw(a, b, e):   mix(mix(low(e) ^ a) + (b ^ high(e)))
  *
- * sample counts over the run: sample0 + micro_batch * batch + row of the batch. Element-wise dropout: e is the element's
- * index (row-major) within its sample. Attention: the stream absorbs the head, then the query's index; e is the key's
- * index. An element is kept when draw >= threshold(p), and then multiplied by 1 / (1 - p). */
+ * sample counts over the run: sample0 + micro_batch * batch + row of the batch. Element-wise
+ * dropout: e is the element's index (row-major) within its sample. Attention: the stream absorbs
+ * the head, then the query's index; e is the key's index. An element is kept when draw >=
+ * threshold(p), and then multiplied by 1 / (1 - p). */
 #ifndef RUNTIME_KERNELS_RANDOM_H
 #define RUNTIME_KERNELS_RANDOM_H
 
@@ -59,7 +62,8 @@ RT_RANDOM RtStream rt_random_stream(int64_t seed, int64_t step, int64_t key, int
 
 RT_RANDOM uint32_t rt_random_draw(RtStream stream, uint64_t element)
 {
-    return rt_random_mix(rt_random_mix((uint32_t)element ^ stream.a) + (stream.b ^ (uint32_t)(element >> 32)));
+    return rt_random_mix(rt_random_mix((uint32_t)element ^ stream.a) +
+                         (stream.b ^ (uint32_t)(element >> 32)));
 }
 
 /* p in [0, 1): the draws below it are dropped. */

@@ -97,6 +97,11 @@ static inline void bar_sync(int barrier, int threads)
     emulated_barrier(barrier, threads);
 }
 
+static inline int block_again()
+{
+    return (int)emulated_block.x;
+}
+
 /* -- warps -- */
 
 static inline void __syncwarp()

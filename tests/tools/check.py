@@ -5,6 +5,7 @@
   check.py same LOG LOG... [-- GRADS GRADS...]       losses, norms and gradients bit-identical
   check.py plan JSON EXPR, plan2 JSON JSON EXPR      a Python expression over plan reports p (and q)
   check.py tensors FILE EXPR                         the same over a safetensors file: t, name to (shape, values)
+  check.py tensors2 FILE FILE EXPR                   the same over two: a and b
   check.py log LOG EXPR, log2 LOG LOG LOG EXPR       the same over the steps of logs: s, or a, b, c
   check.py close GRADS GRADS BOUND                   every tensor within BOUND relative L2
   check.py add FROM TO NAME SHAPE                    FROM with one more f32 tensor of zeros
@@ -152,6 +153,8 @@ if __name__ == "__main__":
         holds(sys.argv[4], p=json.load(open(sys.argv[2])), q=json.load(open(sys.argv[3])))
     elif sys.argv[1] == "tensors":
         holds(sys.argv[3], t=read(sys.argv[2]))
+    elif sys.argv[1] == "tensors2":
+        holds(sys.argv[4], a=read(sys.argv[2]), b=read(sys.argv[3]))
     elif sys.argv[1] == "log":
         holds(sys.argv[3], s=read_log(sys.argv[2]))
     elif sys.argv[1] == "log2":

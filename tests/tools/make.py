@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """make: writes small inputs for tests.
 
-  make.py batch OUT ROWS SEQ VOCAB SEED [valid=N,N,...] [rows=A:B]
-      input_ids and targets (valid=: how many targets of each row are not ignored; rows=: only these rows of the batch)
+  make.py batch OUT ROWS SEQ VOCAB SEED [valid=N,N,...] [rows=A:B] [seq=N] [change=I]
+      input_ids and targets (valid=: how many targets of each row are not ignored; rows=, seq=: only these rows, only the first tokens of each;
+      change=: another token at place I)
   make.py bad KIND OUT      a malformed safetensors file
+  make.py tied KIND FROM OUT   a tied checkpoint with the table, the head, both, both but different, or neither
 """
 import json
 import random
@@ -31,8 +33,12 @@ def batch(out, rows, seq, vocab, seed, *options):
     if "valid" in options:
         for row, n in zip(targets, options["valid"].split(",")):
             row[int(n):] = [-100] * (seq - int(n))
+    if "change" in options:
+        for row in ids:
+            row[int(options["change"])] = 1 + row[int(options["change"])] % (vocab - 1)
     first, last = (int(x) for x in options.get("rows", "0:%d" % rows).split(":"))
-    pack = lambda table: struct.pack("<%dq" % ((last - first) * seq), *(x for r in table[first:last] for x in r))
+    seq = int(options.get("seq", seq))
+    pack = lambda table: struct.pack("<%dq" % ((last - first) * seq), *(x for r in table[first:last] for x in r[:seq]))
     shape = [last - first, seq]
     write(out, {"input_ids": ("I64", shape, pack(ids)), "targets": ("I64", shape, pack(targets))})
 
@@ -59,5 +65,22 @@ def bad(kind, out):
         file.write(struct.pack("<Q", length) + text + ids + ids)
 
 
+def tied(kind, source, out):
+    data = open(source, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    tensors = {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+               for k, v in header.items()}
+    table = tensors.pop("model.embed_tokens.weight")
+    if kind in ("embed", "both", "differ"):
+        tensors["model.embed_tokens.weight"] = table
+    if kind in ("head", "both"):
+        tensors["lm_head.weight"] = table
+    if kind == "differ":
+        tensors["lm_head.weight"] = (table[0], table[1], bytes(4) + table[2][4:])
+    write(out, tensors)
+
+
 if __name__ == "__main__":
-    {"batch": batch, "bad": bad}[sys.argv[1]](*sys.argv[2:])
+    {"batch": batch, "bad": bad, "tied": tied}[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,5 @@
-/* kernel_harness: runs one CPU kernel on tensors with guards around them, in several orders, and compares with f64. */
+/* kernel_harness: runs one CPU kernel on tensors with guards around them, in several orders, and
+ * compares with f64. */
 #ifndef TESTS_UNIT_KERNEL_HARNESS_H
 #define TESTS_UNIT_KERNEL_HARNESS_H
 
@@ -123,7 +124,8 @@ static inline Tensor scalar(DType dtype, double value)
 
 static inline Tensor absent(void)
 {
-    return (Tensor){.view = {.offset = PLAN_ABSENT, .numel = 1, .run = 1, .pitch = 1, .dtype = DTYPE_F32}};
+    return (Tensor){
+        .view = {.offset = PLAN_ABSENT, .numel = 1, .run = 1, .pitch = 1, .dtype = DTYPE_F32}};
 }
 
 static inline void tensors_free(Tensor *t, int n)
@@ -167,7 +169,8 @@ static inline void *run_worker(void *context)
         uint64_t i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED);
         if (i >= run->chunks)
             break;
-        run->kernel->run(&run->call, run->phase, run->backwards ? run->chunks - 1 - i : i, scratch + GUARD);
+        run->kernel->run(&run->call, run->phase, run->backwards ? run->chunks - 1 - i : i,
+                         scratch + GUARD);
     }
     bool hold = guards_hold(scratch, run->scratch_bytes);
     free(scratch);
@@ -192,10 +195,11 @@ static inline void run_phases(Run *run, bool threads)
     }
 }
 
-/* Runs the kernel three times from the same state: chunks in order, backwards, and on two threads. The results must be
- * the same bits, and nothing but the tensors' elements, workspace and scratch may be written. */
-static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanParam *p, const int64_t *random,
-                              RtFault *fault)
+/* Runs the kernel three times from the same state: chunks in order, backwards, and on two threads.
+ * The results must be the same bits, and nothing but the tensors' elements, workspace and scratch
+ * may be written. */
+static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanParam *p,
+                              const int64_t *random, RtFault *fault)
 {
     PlanTensor views[MAX_TENSORS];
     void *at[MAX_TENSORS];
@@ -214,7 +218,11 @@ static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanPar
         unsigned char *workspace = guarded(bytes);
         Run run = {
             .kernel = &rt_kernels[kernel],
-            .call = {.tensor = views, .param = p, .at = at, .workspace = workspace + GUARD, .random = random,
+            .call = {.tensor = views,
+                     .param = p,
+                     .at = at,
+                     .workspace = workspace + GUARD,
+                     .random = random,
                      .fault = fault ? fault : &own},
             .scratch_bytes = plan_scratch_bytes(kernel, p, views),
             .backwards = pass == 1,
@@ -244,10 +252,26 @@ static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanPar
 
 /* -- comparing -- */
 
+static const DType dtypes[] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
+
+static inline DType wide(DType dtype)
+{
+    return dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
+}
+
+static inline double *zeros(int64_t n)
+{
+    double *x = calloc((size_t)n, sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
 /* What rounding one value to the dtype can change, relatively. */
 static inline double rounding(DType dtype)
 {
-    return dtype == DTYPE_BF16 ? 1.0 / 256 : dtype == DTYPE_F32 ? 1.0 / 16777216 : 1.0 / 9007199254740992.0;
+    return dtype == DTYPE_BF16  ? 1.0 / 256
+           : dtype == DTYPE_F32 ? 1.0 / 16777216
+                                : 1.0 / 9007199254740992.0;
 }
 
 /* Error of the arithmetic behind a dtype. */
@@ -262,8 +286,8 @@ static inline void near(const Tensor *t, int64_t e, double want, double slack)
     DType dtype = (DType)t->view.dtype;
     double have = get(t, e), allowed = rounding(dtype) * fabs(want) + arithmetic(dtype) * slack;
     if (!(fabs(have - want) <= allowed) && have != want)
-        fail_msg("element %lld: %.17g instead of %.17g, off by %.3g, allowed %.3g", (long long)e, have, want,
-                 fabs(have - want), allowed);
+        fail_msg("element %lld: %.17g instead of %.17g, off by %.3g, allowed %.3g", (long long)e,
+                 have, want, fabs(have - want), allowed);
 }
 
 /* The elements between a view's rows are still untouched. */

@@ -105,13 +105,14 @@ static void test_fuse(void **state)
     const IrGraph *fwd = ir_graph_find(m, "fwd"), *bwd = ir_graph_find(m, "bwd");
     assert_true(together(fwd, s, "g", "r"));
     assert_true(together(fwd, s, "g", "k"));
-    assert_false(together(fwd, s, "h", "g")); /* a product stands between */
+    assert_false(together(fwd, s, "h", "g"));                       /* a product stands between */
     assert_int_equal(ir_op(fwd, op_of(fwd, s, "s0"))->region.i, 0); /* a view: no code */
     assert_int_equal(ir_op(fwd, op_of(fwd, s, "a"))->region.i, 0);
     assert_true(together(bwd, s, "dx", "n.grad"));
     assert_true(together(bwd, s, "dx", "dr"));
-    assert_false(together(bwd, s, "n.grad", "late")); /* the sum is complete behind the region only */
-    for (uint32_t k = 0; k < 2; k++) { /* regions are runs, every fused op is in one */
+    assert_false(
+        together(bwd, s, "n.grad", "late")); /* the sum is complete behind the region only */
+    for (uint32_t k = 0; k < 2; k++) {       /* regions are runs, every fused op is in one */
         const IrGraph *g = k ? bwd : fwd;
         for (uint32_t i = 0; i < g->order.n; i++)
             if (ir_op_kind(g, g->order.at[i]) == IR_OP_rmsnorm)
@@ -305,14 +306,17 @@ static void fault_scattered(Session *s, IrGraph *g)
 static void test_faults(void **state)
 {
     (void)state;
-    expect_fault(fault_overlap, (const char *[]){"`%k`", "`%x`", "both are alive at", "m.model:6:1", NULL});
+    expect_fault(fault_overlap,
+                 (const char *[]){"`%k`", "`%x`", "both are alive at", "m.model:6:1", NULL});
     expect_fault(fault_outside, (const char *[]){"`%k`", "lies outside the arena", NULL});
     expect_fault(fault_unaligned, (const char *[]){"`%k`", "is not aligned to 64 bytes", NULL});
     expect_fault(fault_no_place, (const char *[]){"`%o` reads `%k`, which has no memory", NULL});
     expect_fault(fault_view, (const char *[]){"view `%s0`", NULL});
     expect_fault(fault_state_overlap, (const char *[]){"`$n`", "`$w`", NULL});
     expect_fault(fault_order, (const char *[]){"`%o` reads `%k` before it is written", NULL});
-    expect_fault(fault_state_order, (const char *[]){"`adamw $n` reads `$coef` before `grad_norm $norm` has written it", NULL});
+    expect_fault(
+        fault_state_order,
+        (const char *[]){"`adamw $n` reads `$coef` before `grad_norm $norm` has written it", NULL});
     expect_fault(fault_scattered, (const char *[]){"is not one run of ops", NULL});
 }
 

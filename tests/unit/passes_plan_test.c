@@ -1,5 +1,5 @@
-/* Memory plans and facts of real models: what must hold of the full sizes, and single faults in sound
- * plans, each of which the verifier has to refuse and name. */
+/* Memory plans and facts of real models: what must hold of the full sizes, and single faults in
+ * sound plans, each of which the verifier has to refuse and name. */
 #include "passes_support.h"
 
 #include "passes/cost.h"
@@ -8,7 +8,8 @@
 
 static const double GIB = 1073741824.0;
 
-static PassFacts plan_facts(Bench *bench, const char *config, const char *policy, int64_t micro_batches)
+static PassFacts plan_facts(Bench *bench, const char *config, const char *policy,
+                            int64_t micro_batches)
 {
     PassOptions o = passes_options(bench->s, policy, micro_batches, DTYPE_BF16);
     IrModule *m = passes_load(bench, config, 1, 2048, DTYPE_BF16);
@@ -44,7 +45,8 @@ static void test_full_size(void **state)
         assert_int_equal(block.uncovered.n, 0);
         assert_int_equal(none.blocks_covered, 0);
         assert_true(block.saved_bytes < sub.saved_bytes && sub.saved_bytes < none.saved_bytes);
-        assert_true(block.replayed_flops > sub.replayed_flops && sub.replayed_flops > none.replayed_flops);
+        assert_true(block.replayed_flops > sub.replayed_flops &&
+                    sub.replayed_flops > none.replayed_flops);
         assert_true(none.flops_per_step == block.flops_per_step);
         if (i == 0) {
             assert_true((double)none.flops_per_step > 5.597e13 * 0.99);
@@ -84,8 +86,9 @@ static void test_escaped_block(void **state)
 {
     (void)state;
     static const PassId before[] = {PASS_kv_share, PASS_freeze, PASS_precision, PASS_recompute};
-    static const PassId after[] = {PASS_autodiff, PASS_optimizer, PASS_localize, PASS_fuse, PASS_schedule,
-                                   PASS_memplan, PASS_verify_recompute, PASS_verify_memory};
+    static const PassId after[] = {
+        PASS_autodiff, PASS_optimizer, PASS_localize,         PASS_fuse,
+        PASS_schedule, PASS_memplan,   PASS_verify_recompute, PASS_verify_memory};
     Bench *bench = bench_new();
     PassOptions o = passes_options(bench->s, "block", 2, DTYPE_F32);
     IrModule *m = passes_load(bench, "tests/fixtures/gemma4_e4b/config.json", 2, 32, DTYPE_F32);
@@ -195,7 +198,8 @@ static bool move_offset(Faults *f)
     const char *said = verify(f, &sound);
     place->offset = offset;
     if (sound || !strstr(said, buffer_name(f, a))) /* it may lie on many more than b */
-        fail_msg("%%%s onto %%%s: %s", buffer_name(f, a), buffer_name(f, b), sound ? "passed" : said);
+        fail_msg("%%%s onto %%%s: %s", buffer_name(f, a), buffer_name(f, b),
+                 sound ? "passed" : said);
     return true;
 }
 
@@ -219,11 +223,13 @@ static bool break_order(Faults *f)
     memmove(&g->order.at[to], &g->order.at[to + 1], (at - to) * sizeof op);
     g->order.at[at] = op;
     if (sound || !strstr(said, ir_value(g, in)->name))
-        fail_msg("a reader of %%%s ahead of it: %s", ir_value(g, in)->name, sound ? "passed" : said);
+        fail_msg("a reader of %%%s ahead of it: %s", ir_value(g, in)->name,
+                 sound ? "passed" : said);
     return true;
 }
 
-static void expect_refused(const char *config, const char *policy, int64_t micro_batches, uint32_t times)
+static void expect_refused(const char *config, const char *policy, int64_t micro_batches,
+                           uint32_t times)
 {
     Faults f = {.bench = bench_new(), .seed = 17};
     f.o = passes_options(f.bench->s, policy, micro_batches, DTYPE_BF16);
@@ -266,21 +272,22 @@ static void test_op_costs(void **state)
 {
     (void)state;
     Bench *bench = bench_new();
-    IrModule *m = bench_parse(bench, "module level=step\n"
-                                     "param $w : f32[10,4]\n"
-                                     "scalar $inverse : f32[]\n"
-                                     "graph @bwd {\n"
-                                     "  param %q : f32[2,8,4,16]\n"
-                                     "  param %k : f32[2,8,2,16]\n"
-                                     "  param %h : f32[6,4]\n"
-                                     "  param %t : i32[6]\n"
-                                     "  %o, %lse = attention %q, %k, %k window=3 : f32[2,8,4,16], f32[2,4,8]\n"
-                                     "  %y = linear %h, $w : f32[6,10]\n"
-                                     "  %y.re = linear %h, $w : f32[6,10] re=%y\n"
-                                     "  %loss, %l = lm_loss %h, $w, %t : f32[], f32[6]\n"
-                                     "  %dh, %dw = lm_loss_grad $inverse, %h, $w, %t, %l : f32[6,4], f32[10,4]\n"
-                                     "  result %dh\n"
-                                     "}\n");
+    IrModule *m = bench_parse(
+        bench, "module level=step\n"
+               "param $w : f32[10,4]\n"
+               "scalar $inverse : f32[]\n"
+               "graph @bwd {\n"
+               "  param %q : f32[2,8,4,16]\n"
+               "  param %k : f32[2,8,2,16]\n"
+               "  param %h : f32[6,4]\n"
+               "  param %t : i32[6]\n"
+               "  %o, %lse = attention %q, %k, %k window=3 : f32[2,8,4,16], f32[2,4,8]\n"
+               "  %y = linear %h, $w : f32[6,10]\n"
+               "  %y.re = linear %h, $w : f32[6,10] re=%y\n"
+               "  %loss, %l = lm_loss %h, $w, %t : f32[], f32[6]\n"
+               "  %dh, %dw = lm_loss_grad $inverse, %h, $w, %t, %l : f32[6,4], f32[10,4]\n"
+               "  result %dh\n"
+               "}\n");
     const IrGraph *g = m->graphs.at[0];
     IrUses uses = ir_uses(g, bench->s->arena);
     PassCost attention = pass_cost_op(g, &uses, g->order.at[0]);

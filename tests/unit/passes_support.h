@@ -1,5 +1,5 @@
-/* passes_support: what the passes' unit tests share: options as a recipe would set them, one pass or
- * the whole pipeline, and models loaded from their configs. */
+/* passes_support: what the passes' unit tests share: options as a recipe would set them, one pass
+ * or the whole pipeline, and models loaded from their configs. */
 #ifndef TESTS_UNIT_PASSES_SUPPORT_H
 #define TESTS_UNIT_PASSES_SUPPORT_H
 
@@ -9,7 +9,8 @@
 #include "frontend/frontend.h"
 #include "passes/pass.h"
 
-static inline PassOptions passes_options(Session *s, const char *policy, int64_t micro_batches, DType dtype)
+static inline PassOptions passes_options(Session *s, const char *policy, int64_t micro_batches,
+                                         DType dtype)
 {
     PassOptions o = {.target = PASS_TARGET_CPU,
                      .micro_batches = micro_batches,
@@ -49,7 +50,8 @@ static inline void passes_must_run(Bench *bench, IrModule *m, const PassOptions 
 }
 
 /* A model of level MODEL from its config, or a published model's name. */
-static inline IrModule *passes_load(Bench *bench, const char *config, int64_t batch, int64_t seq, DType dtype)
+static inline IrModule *passes_load(Bench *bench, const char *config, int64_t batch, int64_t seq,
+                                    DType dtype)
 {
     FrontModelRequest request = {.models_dir = "models",
                                  .pretrained = config,

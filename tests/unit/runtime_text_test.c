@@ -72,8 +72,14 @@ static void test_settings(void **state)
     const struct {
         const char *json, *part;
     } bad[] = {
-        {"[]", "no JSON object"},
-        {"{", "no JSON object"},
+        {"[]", "settings: expected an object at byte 0"},
+        {"{", "settings: expected a string at byte 1"},
+        {"{\"max_norm\": nul}", "setting `max_norm` has a value"},
+        {"{\"seed\": 1, \"seed\": 1}", "setting `seed` has a value"},
+        {"{\"seed\": 1e99}", "setting `seed` has a value"},
+        {"{\"lr\": {\"max\": 1e999}}", "setting `lr.max` has a value"},
+        {"{\"lr\": 1}", "setting `lr` has a value"},
+        {"{\"seed\": 1} 2", "settings: text behind the end at byte 12"},
         {"{}", "setting `seed` is missing"},
         {"{\"sede\": 1}", "setting `sede` is not known"},
         {"{\"seed\": 1.5}", "setting `seed` has a value"},

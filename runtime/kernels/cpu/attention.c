@@ -1,8 +1,9 @@
 #include "runtime/kernels/cpu/attention.h"
 #include "runtime/kernels/cpu/kernels.h"
 
-#define SAME(name) \
-    _Static_assert((int)PLAN_attention_##name == (int)PLAN_attention_grad_##name, "attention's parameters are its gradient's")
+#define SAME(name)                                                                                 \
+    _Static_assert((int)PLAN_attention_##name == (int)PLAN_attention_grad_##name,                  \
+                   "attention's parameters are its gradient's")
 SAME(batch);
 SAME(seq);
 SAME(heads);

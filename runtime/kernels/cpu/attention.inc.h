@@ -1,9 +1,11 @@
-/* attention, forward, per arithmetic type. Scores of a tile are kept as [k, q], so that a query is a vector lane and no
- * reduction runs across lanes. */
+/* attention, forward, per arithmetic type. Scores of a tile are kept as [k, q], so that a query is
+ * a vector lane and no reduction runs across lanes. */
+
+#define ATTENTION_T(name) call->at[PLAN_T_attention_##name], &call->tensor[PLAN_T_attention_##name]
 
 /* Softcap and mask, in place; the largest score of each query into `most`. */
-static void R(attention_scores)(const Attention *x, const QRows *q, const KRows *k, Visible visible, REAL *s,
-                                REAL *restrict most)
+static void R(attention_scores)(const Attention *x, const QRows *q, const KRows *k, Visible visible,
+                                REAL *s, REAL *restrict most)
 {
     for (int j = 0; j < k->n; j++) {
         REAL *restrict row = s + j * TILE;
@@ -41,19 +43,18 @@ static void R(attention_probabilities)(const Attention *x, const QRows *q, const
     }
 }
 
-static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t b, int64_t head, int64_t tile,
-                                REAL *scratch)
+static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t b, int64_t head,
+                                int64_t tile, REAL *scratch)
 {
-    const PlanTensor *t = call->tensor;
-    void *const *at = call->at;
     int64_t dim = x->dim, ld = x->pitch, kv_head = head / x->group;
-    REAL *qt = scratch, *keys = qt + TILE * dim, *v = keys + TILE * dim, *o = v + TILE * ld, *s = o + TILE * ld;
+    REAL *qt = scratch, *keys = qt + TILE * dim, *v = keys + TILE * dim;
+    REAL *o = v + TILE * ld, *s = o + TILE * ld;
     REAL *most = s + TILE * TILE, *sum = most + TILE, *rescale = sum + TILE;
     QRows q;
     KRows k;
 
     rt_attention_q_rows(x, b, head, tile, &q);
-    R(attention_columns)(qt, (REAL)x->scale, o, at[PLAN_T_attention_q], &t[PLAN_T_attention_q], x, b, head, x->heads, q.first, q.n);
+    R(attention_columns)(qt, (REAL)x->scale, o, ATTENTION_T(q), x, b, head, x->heads, q.first, q.n);
     memset(o, 0, (size_t)(TILE * ld) * sizeof *o);
     for (int i = 0; i < TILE; i++) {
         most[i] = -(REAL)INFINITY;
@@ -66,9 +67,8 @@ static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t 
         Visible visible = rt_attention_visible(x, &q, &k);
         if (visible == VISIBLE_NONE)
             continue;
-        R(attention_rows)(keys, dim, at[PLAN_T_attention_k], &t[PLAN_T_attention_k], x, b, kv_head, x->kv_heads, k.first,
-                          k.n);
-        R(attention_rows)(v, ld, at[PLAN_T_attention_v], &t[PLAN_T_attention_v], x, b, kv_head, x->kv_heads, k.first, k.n);
+        R(attention_rows)(keys, dim, ATTENTION_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
+        R(attention_rows)(v, ld, ATTENTION_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
         R(attention_product)(s, TILE, keys, dim, 1, qt, TILE, k.n, TILE, dim, false);
         memcpy(rescale, most, TILE * sizeof *most);
         R(attention_scores)(x, &q, &k, visible, s, most);
@@ -89,8 +89,9 @@ static void R(attention_q_tile)(const RtCall *call, const Attention *x, int64_t 
             o[i * ld + d] *= inverse;
         most[i] = sum[i] == 0 ? (REAL)INFINITY : most[i] + REAL_LOG(sum[i]);
     }
-    R(attention_store)(at[PLAN_T_attention_o], &t[PLAN_T_attention_o], x, b, head, x->heads, q.first, q.n, o, ld);
-    if (at[PLAN_T_attention_lse])
-        R(rt_view_store)(at[PLAN_T_attention_lse], &t[PLAN_T_attention_lse], (b * x->heads + head) * x->seq + q.first,
-                         most, q.n);
+    R(attention_store)(ATTENTION_T(o), x, b, head, x->heads, q.first, q.n, o, ld);
+    if (call->at[PLAN_T_attention_lse])
+        R(rt_view_store)(ATTENTION_T(lse), (b * x->heads + head) * x->seq + q.first, most, q.n);
 }
+
+#undef ATTENTION_T

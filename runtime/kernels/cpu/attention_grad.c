@@ -28,12 +28,14 @@ uint32_t rt_attention_grad_phases(const RtCall *call)
     return 2;
 }
 
-/* Phase 0: delta. Phase 1: a chunk owns dk and dv of one tile of keys, or dq of one tile of queries. */
+/* Phase 0: delta. Phase 1: a chunk owns dk and dv of one tile of keys, or dq of one tile of
+ * queries. */
 uint64_t rt_attention_grad_chunks(const RtCall *call, uint32_t phase)
 {
     if (phase == 0)
         return (uint64_t)query_chunks(call);
-    return (uint64_t)(key_chunks(call) + (call->at[PLAN_T_attention_grad_dq] ? query_chunks(call) : 0));
+    return (uint64_t)(key_chunks(call) +
+                      (call->at[PLAN_T_attention_grad_dq] ? query_chunks(call) : 0));
 }
 
 void rt_attention_grad_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
@@ -42,7 +44,8 @@ void rt_attention_grad_run(const RtCall *call, uint32_t phase, uint64_t chunk, v
     bool f64 = rt_is_f64(call, PLAN_T_attention_grad_q);
     int64_t keys = phase ? key_chunks(call) : 0, index = (int64_t)chunk;
     if (index < keys) { /* the first keys have the most queries */
-        int64_t tile = index % x.tiles, row = index / x.tiles, b = row / x.kv_heads, head = row % x.kv_heads;
+        int64_t tile = index % x.tiles, row = index / x.tiles, b = row / x.kv_heads,
+                head = row % x.kv_heads;
         if (f64)
             attention_grad_keys_f64(call, &x, b, head, tile, scratch);
         else
@@ -50,7 +53,8 @@ void rt_attention_grad_run(const RtCall *call, uint32_t phase, uint64_t chunk, v
         return;
     }
     index -= keys;
-    int64_t tile = x.tiles - 1 - index % x.tiles, row = index / x.tiles, b = row / x.heads, head = row % x.heads;
+    int64_t tile = x.tiles - 1 - index % x.tiles, row = index / x.tiles, b = row / x.heads,
+            head = row % x.heads;
     if (phase == 0 && f64)
         attention_grad_delta_f64(call, &x, b, head, tile, scratch);
     else if (phase == 0)

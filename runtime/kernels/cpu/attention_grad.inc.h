@@ -1,9 +1,11 @@
-/* attention, backward, per arithmetic type. Probabilities come again from q, k and lse, tile by tile. */
+/* attention, backward, per arithmetic type. Probabilities come again from q, k and lse, tile by
+ * tile. */
 
-#define GRAD_T(name) call->at[PLAN_T_attention_grad_##name], &call->tensor[PLAN_T_attention_grad_##name]
+#define GRAD_T(name)                                                                               \
+    call->at[PLAN_T_attention_grad_##name], &call->tensor[PLAN_T_attention_grad_##name]
 
-static void R(attention_grad_delta)(const RtCall *call, const Attention *x, int64_t b, int64_t head, int64_t tile,
-                                    REAL *scratch)
+static void R(attention_grad_delta)(const RtCall *call, const Attention *x, int64_t b, int64_t head,
+                                    int64_t tile, REAL *scratch)
 {
     int64_t first = tile * TILE, n = plan_min(TILE, x->seq - first), dim = x->dim, ld = x->pitch;
     REAL *o = scratch, *grad = o + TILE * ld;
@@ -18,12 +20,12 @@ static void R(attention_grad_delta)(const RtCall *call, const Attention *x, int6
     }
 }
 
-/* s: scores to probabilities (with dropout: as they multiply v); ds: gradient of those to the gradient of the product
- * q k^T. Both [rows, TILE]; a lane is a query where q_lanes, else a key. */
-static inline __attribute__((always_inline)) void R(attention_grad_scores)(const Attention *x, const QRows *q,
-                                                                           const KRows *k, Visible visible,
-                                                                           const bool q_lanes, const REAL *restrict lse,
-                                                                           const REAL *restrict delta, REAL *s, REAL *ds)
+/* s: scores to probabilities (with dropout: as they multiply v); ds: gradient of those to the
+ * gradient of the product q k^T. Both [rows, TILE]; a lane is a query where q_lanes, else a key. */
+static inline __attribute__((always_inline)) void
+R(attention_grad_scores)(const Attention *x, const QRows *q, const KRows *k, Visible visible,
+                         const bool q_lanes, const REAL *restrict lse, const REAL *restrict delta,
+                         REAL *s, REAL *ds)
 {
     REAL scale = (REAL)x->scale, cap = (REAL)x->softcap, factor = (REAL)(1 / (1 - x->dropout));
     uint32_t threshold = rt_random_threshold(x->dropout);
@@ -40,13 +42,15 @@ static inline __attribute__((always_inline)) void R(attention_grad_scores)(const
             p[c] = REAL_EXP(p[c] - (q_lanes ? lse[c] : lse[r]));
         if (visible == VISIBLE_SOME)
             for (int c = 0; c < TILE; c++) {
-                int32_t sees = q_lanes ? rt_attention_sees(q, c, k, r) : rt_attention_sees(q, r, k, c);
+                int32_t sees =
+                    q_lanes ? rt_attention_sees(q, c, k, r) : rt_attention_sees(q, r, k, c);
                 p[c] = sees ? p[c] : 0;
                 g[c] = sees ? g[c] : 0;
             }
         if (x->dropout > 0)
             for (int c = 0; c < TILE; c++) {
-                uint32_t draw = q_lanes ? rt_attention_draw(q, c, k, r) : rt_attention_draw(q, r, k, c);
+                uint32_t draw =
+                    q_lanes ? rt_attention_draw(q, c, k, r) : rt_attention_draw(q, r, k, c);
                 kept[c] = draw >= threshold ? factor : 0;
                 g[c] *= kept[c];
             }
@@ -62,8 +66,8 @@ static inline __attribute__((always_inline)) void R(attention_grad_scores)(const
 }
 
 /* lse and delta of a tile's queries; behind its end, an lse that makes every probability 0. */
-static void R(attention_grad_statistics)(const RtCall *call, const Attention *x, int64_t b, int64_t head, const QRows *q,
-                                         REAL *lse, REAL *delta)
+static void R(attention_grad_statistics)(const RtCall *call, const Attention *x, int64_t b,
+                                         int64_t head, const QRows *q, REAL *lse, REAL *delta)
 {
     int64_t first = (b * x->heads + head) * x->seq + q->first;
     for (int i = 0; i < TILE; i++) {
@@ -74,18 +78,20 @@ static void R(attention_grad_statistics)(const RtCall *call, const Attention *x,
     memcpy(delta, (const REAL *)call->workspace + first, (size_t)q->n * sizeof *delta);
 }
 
-static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64_t b, int64_t kv_head, int64_t tile,
-                                   REAL *scratch)
+static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64_t b,
+                                   int64_t kv_head, int64_t tile, REAL *scratch)
 {
     int64_t dim = x->dim, ld = x->pitch, first, last;
-    REAL *kt = scratch, *vt = kt + TILE * dim, *queries = vt + TILE * dim, *grad = queries + TILE * ld;
+    REAL *kt = scratch, *vt = kt + TILE * dim, *queries = vt + TILE * dim,
+         *grad = queries + TILE * ld;
     REAL *dk = grad + TILE * ld, *dv = dk + TILE * ld, *s = dv + TILE * ld, *ds = s + TILE * TILE;
     REAL *lse = ds + TILE * TILE, *delta = lse + TILE;
     QRows q;
     KRows k;
 
     rt_attention_k_rows(x, b, tile, &k);
-    R(attention_columns)(kt, (REAL)x->scale, dk, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first, k.n);
+    R(attention_columns)(kt, (REAL)x->scale, dk, GRAD_T(k), x, b, kv_head, x->kv_heads, k.first,
+                         k.n);
     R(attention_columns)(vt, 1, dk, GRAD_T(v), x, b, kv_head, x->kv_heads, k.first, k.n);
     memset(dk, 0, (size_t)(2 * TILE * ld) * sizeof *dk);
     rt_attention_q_tiles(x, tile, &first, &last);
@@ -110,12 +116,13 @@ static void R(attention_grad_keys)(const RtCall *call, const Attention *x, int64
         R(attention_store)(GRAD_T(dv), x, b, kv_head, x->kv_heads, k.first, k.n, dv, ld);
 }
 
-static void R(attention_grad_queries)(const RtCall *call, const Attention *x, int64_t b, int64_t head, int64_t tile,
-                                      REAL *scratch)
+static void R(attention_grad_queries)(const RtCall *call, const Attention *x, int64_t b,
+                                      int64_t head, int64_t tile, REAL *scratch)
 {
     int64_t dim = x->dim, ld = x->pitch, kv_head = head / x->group, first, last;
     REAL *qt = scratch, *gradt = qt + TILE * dim, *keys = gradt + TILE * dim, *v = keys + TILE * ld;
-    REAL *dq = v + TILE * ld, *s = dq + TILE * ld, *ds = s + TILE * TILE, *lse = ds + TILE * TILE, *delta = lse + TILE;
+    REAL *dq = v + TILE * ld, *s = dq + TILE * ld, *ds = s + TILE * TILE, *lse = ds + TILE * TILE,
+         *delta = lse + TILE;
     QRows q;
     KRows k;
 

@@ -1,8 +1,9 @@
 /* attention, per arithmetic type: tiles of heads, and products of tiles. */
 
 /* Rows of one head as [n, ld]; columns behind dim are zeros. */
-static inline void R(attention_rows)(REAL *to, int64_t ld, const void *at, const PlanTensor *view, const Attention *x,
-                                     int64_t b, int64_t head, int64_t heads, int64_t first, int64_t n)
+static inline void R(attention_rows)(REAL *to, int64_t ld, const void *at, const PlanTensor *view,
+                                     const Attention *x, int64_t b, int64_t head, int64_t heads,
+                                     int64_t first, int64_t n)
 {
     int64_t width = heads * x->dim, pitch = plan_row_pitch(view, width), token = b * x->seq + first;
     for (int64_t r = 0; r < n; r++, to += ld, token++) {
@@ -15,9 +16,11 @@ static inline void R(attention_rows)(REAL *to, int64_t ld, const void *at, const
     }
 }
 
-/* Rows of one head times `factor` as [dim, TILE]; columns behind n are zeros. rows: room for [TILE, x->pitch]. */
-static inline void R(attention_columns)(REAL *to, REAL factor, REAL *rows, const void *at, const PlanTensor *view, const Attention *x,
-                                        int64_t b, int64_t head, int64_t heads, int64_t first, int64_t n)
+/* Rows of one head times `factor` as [dim, TILE]; columns behind n are zeros. rows: room for [TILE,
+ * x->pitch]. */
+static inline void R(attention_columns)(REAL *to, REAL factor, REAL *rows, const void *at,
+                                        const PlanTensor *view, const Attention *x, int64_t b,
+                                        int64_t head, int64_t heads, int64_t first, int64_t n)
 {
     R(attention_rows)(rows, x->pitch, at, view, x, b, head, heads, first, n);
     memset(rows + n * x->pitch, 0, (size_t)((TILE - n) * x->pitch) * sizeof *rows);
@@ -26,17 +29,19 @@ static inline void R(attention_columns)(REAL *to, REAL factor, REAL *rows, const
             to[d * TILE + r] = rows[r * x->pitch + d] * factor;
 }
 
-static inline void R(attention_store)(void *at, const PlanTensor *view, const Attention *x, int64_t b, int64_t head,
-                                      int64_t heads, int64_t first, int64_t n, const REAL *from, int64_t ld)
+static inline void R(attention_store)(void *at, const PlanTensor *view, const Attention *x,
+                                      int64_t b, int64_t head, int64_t heads, int64_t first,
+                                      int64_t n, const REAL *from, int64_t ld)
 {
     for (int64_t r = 0; r < n; r++)
-        R(rt_view_store)(at, view, ((b * x->seq + first + r) * heads + head) * x->dim, from + r * ld, x->dim);
+        R(rt_view_store)(at, view, ((b * x->seq + first + r) * heads + head) * x->dim,
+                         from + r * ld, x->dim);
 }
 
 /* `rows` rows of C, two vectors wide; every accumulator stays in a register. */
-static inline __attribute__((always_inline)) void R(attention_panel)(const int rows, REAL *c, int64_t ldc, const REAL *a,
-                                                                     int64_t a_row, int64_t a_k, const REAL *b,
-                                                                     int64_t ldb, int64_t k, bool accumulate)
+static inline __attribute__((always_inline)) void
+R(attention_panel)(const int rows, REAL *c, int64_t ldc, const REAL *a, int64_t a_row, int64_t a_k,
+                   const REAL *b, int64_t ldb, int64_t k, bool accumulate)
 {
     VEC sum[6][2];
     for (int r = 0; r < rows; r++) {
@@ -59,14 +64,17 @@ static inline __attribute__((always_inline)) void R(attention_panel)(const int r
     }
 }
 
-/* C[m, n] = A B, or +=: A's element (i, k) is at a[i * a_row + k * a_k]; n is a multiple of ATTENTION_LANES. */
-static inline void R(attention_product)(REAL *c, int64_t ldc, const REAL *a, int64_t a_row, int64_t a_k, const REAL *b,
-                                        int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate)
+/* C[m, n] = A B, or +=: A's element (i, k) is at a[i * a_row + k * a_k]; n is a multiple of
+ * ATTENTION_LANES. */
+static inline void R(attention_product)(REAL *c, int64_t ldc, const REAL *a, int64_t a_row,
+                                        int64_t a_k, const REAL *b, int64_t ldb, int64_t m,
+                                        int64_t n, int64_t k, bool accumulate)
 {
     for (int64_t j = 0; j < n; j += 2 * VEC_LANES) {
         int64_t i = 0;
         for (; i + 6 <= m; i += 6)
-            R(attention_panel)(6, c + i * ldc + j, ldc, a + i * a_row, a_row, a_k, b + j, ldb, k, accumulate);
+            R(attention_panel)(6, c + i * ldc + j, ldc, a + i * a_row, a_row, a_k, b + j, ldb, k,
+                               accumulate);
         REAL *rest_c = c + i * ldc + j;
         const REAL *rest_a = a + i * a_row;
         switch (m - i) {

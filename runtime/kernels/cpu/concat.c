@@ -18,14 +18,16 @@ void rt_concat_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scr
     (void)phase;
     (void)scratch;
     const PlanParam *p = call->param;
-    int64_t width = row_width(call), n = p[PLAN_concat_n].i, part = width / n, per = rt_rows_per_chunk(width);
+    int64_t width = row_width(call), n = p[PLAN_concat_n].i, part = width / n,
+            per = rt_rows_per_chunk(width);
     const PlanTensor *y = &call->tensor[PLAN_T_concat_y];
     int64_t end = rt_chunk_end(chunk, per, p[PLAN_concat_rows].i);
     for (int64_t row = rt_chunk_begin(chunk, per); row < end; row++)
         for (int64_t i = 0; i < n; i++) {
             int64_t to = row * width + i * part;
             if (call->at[1 + i])
-                rt_view_copy(call->at[PLAN_T_concat_y], y, to, call->at[1 + i], &call->tensor[1 + i], row * part, part);
+                rt_view_copy(call->at[PLAN_T_concat_y], y, to, call->at[1 + i],
+                             &call->tensor[1 + i], row * part, part);
             else
                 rt_view_zero(call->at[PLAN_T_concat_y], y, to, part);
         }

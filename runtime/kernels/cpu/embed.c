@@ -7,7 +7,8 @@ uint64_t rt_embed_chunks(const RtCall *call, uint32_t phase)
 {
     (void)phase;
     const PlanParam *p = call->param;
-    return (uint64_t)plan_ceil_div(p[PLAN_embed_tokens].i, rt_rows_per_chunk(p[PLAN_embed_width].i));
+    return (uint64_t)plan_ceil_div(p[PLAN_embed_tokens].i,
+                                   rt_rows_per_chunk(p[PLAN_embed_width].i));
 }
 
 void rt_embed_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
@@ -15,17 +16,19 @@ void rt_embed_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scra
     (void)phase;
     (void)scratch;
     const PlanParam *p = call->param;
-    int64_t width = p[PLAN_embed_width].i, rows = p[PLAN_embed_rows].i, per = rt_rows_per_chunk(width);
+    int64_t width = p[PLAN_embed_width].i, rows = p[PLAN_embed_rows].i,
+            per = rt_rows_per_chunk(width);
     const PlanTensor *y = &call->tensor[PLAN_T_embed_y], *table = &call->tensor[PLAN_T_embed_table];
     const int32_t *ids = call->at[PLAN_T_embed_ids];
-    for (int64_t t = rt_chunk_begin(chunk, per); t < rt_chunk_end(chunk, per, p[PLAN_embed_tokens].i); t++) {
+    for (int64_t t = rt_chunk_begin(chunk, per);
+         t < rt_chunk_end(chunk, per, p[PLAN_embed_tokens].i); t++) {
         if (ids[t] >= 0 && ids[t] < rows) {
-            rt_view_copy(call->at[PLAN_T_embed_y], y, t * width, call->at[PLAN_T_embed_table], table, ids[t] * width,
-                         width);
+            rt_view_copy(call->at[PLAN_T_embed_y], y, t * width, call->at[PLAN_T_embed_table],
+                         table, ids[t] * width, width);
             continue;
         }
-        rt_fault_raise(call->fault, "id %d of token %lld is outside the table of %lld rows", ids[t], (long long)t,
-                       (long long)rows);
+        rt_fault_raise(call->fault, "id %d of token %lld is outside the table of %lld rows", ids[t],
+                       (long long)t, (long long)rows);
         rt_view_zero(call->at[PLAN_T_embed_y], y, t * width, width);
     }
 }
@@ -43,11 +46,13 @@ uint64_t rt_embed_grad_chunks(const RtCall *call, uint32_t phase)
     const PlanParam *p = call->param;
     if (phase == 0)
         return 1;
-    return (uint64_t)plan_ceil_div(p[PLAN_embed_grad_rows].i, rt_rows_per_chunk(p[PLAN_embed_grad_width].i));
+    return (uint64_t)plan_ceil_div(p[PLAN_embed_grad_rows].i,
+                                   rt_rows_per_chunk(p[PLAN_embed_grad_width].i));
 }
 
 /* Counting sort, stable: begin[r] .. begin[r + 1] are the places in `order` of row r's tokens. */
-static void sort_tokens(const int32_t *ids, int64_t tokens, int64_t rows, int32_t *begin, int32_t *order)
+static void sort_tokens(const int32_t *ids, int64_t tokens, int64_t rows, int32_t *begin,
+                        int32_t *order)
 {
     memset(begin, 0, (size_t)(rows + 1) * sizeof *begin);
     for (int64_t t = 0; t < tokens; t++)
@@ -75,7 +80,8 @@ void rt_embed_grad_run(const RtCall *call, uint32_t phase, uint64_t chunk, void 
     int64_t rows = p[PLAN_embed_grad_rows].i;
     int32_t *begin = call->workspace, *order = begin + rows + 1;
     if (phase == 0)
-        sort_tokens(call->at[PLAN_T_embed_grad_ids], p[PLAN_embed_grad_tokens].i, rows, begin, order);
+        sort_tokens(call->at[PLAN_T_embed_grad_ids], p[PLAN_embed_grad_tokens].i, rows, begin,
+                    order);
     else if (rt_is_f64(call, PLAN_T_embed_grad_dtable))
         embed_grad_rows_f64(call, chunk, begin, order);
     else

@@ -6,10 +6,13 @@ static void R(gemm_tile)(const RtCall *call, uint64_t chunk, REAL *scratch)
     int64_t m = p[PLAN_gemm_m].i, n = p[PLAN_gemm_n].i, k = p[PLAN_gemm_k].i;
     bool ta = p[PLAN_gemm_ta].i, tb = p[PLAN_gemm_tb].i;
     const PlanTensor *view = &call->tensor[PLAN_T_gemm_c];
-    RtMatrix a = rt_matrix(call->at[PLAN_T_gemm_a], &call->tensor[PLAN_T_gemm_a], ta ? m : k, ta, sizeof(REAL));
-    RtMatrix b = rt_matrix(call->at[PLAN_T_gemm_b], &call->tensor[PLAN_T_gemm_b], tb ? k : n, !tb, sizeof(REAL));
+    RtMatrix a = rt_matrix(call->at[PLAN_T_gemm_a], &call->tensor[PLAN_T_gemm_a], ta ? m : k, ta,
+                           sizeof(REAL));
+    RtMatrix b = rt_matrix(call->at[PLAN_T_gemm_b], &call->tensor[PLAN_T_gemm_b], tb ? k : n, !tb,
+                           sizeof(REAL));
     PlanTiles tiles = gemm_tiles(call);
-    int64_t i = (int64_t)chunk / tiles.cols * tiles.tile_m, j = (int64_t)chunk % tiles.cols * tiles.tile_n;
+    int64_t i = (int64_t)chunk / tiles.cols * tiles.tile_m,
+            j = (int64_t)chunk % tiles.cols * tiles.tile_n;
     int64_t rows = plan_min(tiles.tile_m, m - i), cols = plan_min(tiles.tile_n, n - j);
 
     REAL *bias = scratch, *pack = bias + plan_round_up(tiles.tile_n, 16);

@@ -1,15 +1,18 @@
-/* lm_loss, forward, per arithmetic type. Workspace: maximum [tokens, spans], sum [tokens, spans], the target's logit
- * [tokens], loss [tokens]. */
+/* lm_loss, forward, per arithmetic type. Workspace: maximum [tokens, spans], sum [tokens, spans],
+ * the target's logit [tokens], loss [tokens]. */
 
 static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk, REAL *scratch)
 {
     int64_t span = (int64_t)chunk % x->spans, token = (int64_t)chunk / x->spans * LM_LOSS_TILE_M;
     int64_t rows = plan_min(LM_LOSS_TILE_M, x->tokens - token);
     int64_t end = plan_min((span + 1) * LM_LOSS_SPAN, x->vocab);
-    REAL *most = call->workspace, *sum = most + x->tokens * x->spans, *logit = sum + x->tokens * x->spans;
+    REAL *most = call->workspace, *sum = most + x->tokens * x->spans,
+         *logit = sum + x->tokens * x->spans;
     REAL *tile = scratch, *pack = tile + LM_LOSS_TILE_M * LM_LOSS_TILE_N;
-    RtMatrix h = rt_matrix(call->at[PLAN_T_lm_loss_h], &call->tensor[PLAN_T_lm_loss_h], x->width, false, sizeof(REAL));
-    RtMatrix w = rt_matrix(call->at[PLAN_T_lm_loss_w], &call->tensor[PLAN_T_lm_loss_w], x->width, false, sizeof(REAL));
+    RtMatrix h = rt_matrix(call->at[PLAN_T_lm_loss_h], &call->tensor[PLAN_T_lm_loss_h], x->width,
+                           false, sizeof(REAL));
+    RtMatrix w = rt_matrix(call->at[PLAN_T_lm_loss_w], &call->tensor[PLAN_T_lm_loss_w], x->width,
+                           false, sizeof(REAL));
 
     for (int64_t r = token; r < token + rows; r++) {
         most[r * x->spans + span] = -(REAL)INFINITY;
@@ -20,7 +23,8 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
         R(rt_product)(tile, LM_LOSS_TILE_N, &h, &w, token, word, rows, cols, x->width, false, pack);
         for (int64_t r = 0; r < rows; r++) {
             REAL *row = tile + r * LM_LOSS_TILE_N;
-            REAL *row_most = &most[(token + r) * x->spans + span], *row_sum = &sum[(token + r) * x->spans + span];
+            REAL *row_most = &most[(token + r) * x->spans + span],
+                 *row_sum = &sum[(token + r) * x->spans + span];
             R(lm_softcap)(row, cols, x->softcap);
             int64_t target = x->targets[token + r] - word;
             if (target >= 0 && target < cols)
@@ -41,9 +45,11 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
 
 static void R(lm_loss_combine)(const RtCall *call, const LmLoss *x, uint64_t chunk)
 {
-    REAL *most = call->workspace, *sum = most + x->tokens * x->spans, *logit = sum + x->tokens * x->spans;
+    REAL *most = call->workspace, *sum = most + x->tokens * x->spans,
+         *logit = sum + x->tokens * x->spans;
     REAL *loss = logit + x->tokens;
-    for (int64_t r = rt_chunk_begin(chunk, COMBINE_TOKENS); r < rt_chunk_end(chunk, COMBINE_TOKENS, x->tokens); r++) {
+    for (int64_t r = rt_chunk_begin(chunk, COMBINE_TOKENS);
+         r < rt_chunk_end(chunk, COMBINE_TOKENS, x->tokens); r++) {
         const REAL *row_most = most + r * x->spans, *row_sum = sum + r * x->spans;
         REAL top = row_most[0], total = 0;
         for (int64_t i = 1; i < x->spans; i++)
@@ -54,11 +60,13 @@ static void R(lm_loss_combine)(const RtCall *call, const LmLoss *x, uint64_t chu
         int64_t target = x->targets[r];
         bool valid = target >= 0 && target < x->vocab;
         if (target != x->ignore && !valid)
-            rt_fault_raise(call->fault, "target %lld of token %lld is outside the vocabulary of %lld", (long long)target,
-                           (long long)r, (long long)x->vocab);
+            rt_fault_raise(call->fault,
+                           "target %lld of token %lld is outside the vocabulary of %lld",
+                           (long long)target, (long long)r, (long long)x->vocab);
         loss[r] = target != x->ignore && valid ? lse - logit[r] : 0;
         if (call->at[PLAN_T_lm_loss_lse])
-            R(rt_view_store)(call->at[PLAN_T_lm_loss_lse], &call->tensor[PLAN_T_lm_loss_lse], r, &lse, 1);
+            R(rt_view_store)(call->at[PLAN_T_lm_loss_lse], &call->tensor[PLAN_T_lm_loss_lse], r,
+                             &lse, 1);
     }
 }
 

@@ -1,16 +1,16 @@
 #include "runtime/kernels/cpu/kernels.h"
 #include "runtime/kernels/cpu/lm_loss.h"
 
-/* The vocabulary is cut into pieces. For each: gradients of its logits for all tokens, then dw's rows, whole, and one
- * more product summed into dh. */
+/* The vocabulary is cut into pieces. For each: gradients of its logits for all tokens, then dw's
+ * rows, whole, and one more product summed into dh. */
 typedef struct LmLossGrad {
     int64_t tokens, width, vocab, ignore;
     double softcap;
     const int32_t *targets;
-    int64_t columns;          /* of a piece; the last one may have fewer */
-    int64_t word, count;      /* this phase's piece: its first column, and how many */
+    int64_t columns;     /* of a piece; the last one may have fewer */
+    int64_t word, count; /* this phase's piece: its first column, and how many */
     PlanTiles dh_tiles, dw_tiles;
-    bool first, last, sums;   /* sums: dh is summed in the workspace */
+    bool first, last, sums; /* sums: dh is summed in the workspace */
 } LmLossGrad;
 
 static LmLossGrad lm_loss_grad(const RtCall *call, uint32_t phase)
@@ -25,7 +25,8 @@ static LmLossGrad lm_loss_grad(const RtCall *call, uint32_t phase)
         .targets = call->at[PLAN_T_lm_loss_grad_targets],
         .sums = plan_lm_loss_grad_sums(p, call->tensor),
     };
-    x.columns = plan_lm_loss_grad_columns(x.tokens, x.vocab, call->tensor[PLAN_T_lm_loss_grad_h].dtype);
+    x.columns =
+        plan_lm_loss_grad_columns(x.tokens, x.vocab, call->tensor[PLAN_T_lm_loss_grad_h].dtype);
     x.word = phase / 2 * x.columns;
     x.count = plan_min(x.columns, x.vocab - x.word);
     x.first = x.word == 0;
@@ -63,7 +64,8 @@ uint64_t rt_lm_loss_grad_chunks(const RtCall *call, uint32_t phase)
 {
     LmLossGrad x = lm_loss_grad(call, phase);
     if (phase % 2 == 0)
-        return (uint64_t)(plan_ceil_div(x.tokens, LM_LOSS_TILE_M) * plan_ceil_div(x.count, LM_LOSS_TILE_N));
+        return (uint64_t)(plan_ceil_div(x.tokens, LM_LOSS_TILE_M) *
+                          plan_ceil_div(x.count, LM_LOSS_TILE_N));
     return (uint64_t)(dw_chunks(call, &x) + dh_chunks(call, &x));
 }
 

@@ -1,5 +1,5 @@
-/* lm_loss, per arithmetic type: rows of logits. Reductions run over sixteen lanes and then by halves, whatever the
- * machine's vectors are. */
+/* lm_loss, per arithmetic type: rows of logits. Reductions run over sixteen lanes and then by
+ * halves, whatever the machine's vectors are. */
 
 static inline void R(lm_softcap)(REAL *x, int64_t n, double softcap)
 {

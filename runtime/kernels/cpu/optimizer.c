@@ -1,12 +1,13 @@
 #include "runtime/kernels/cpu/kernels.h"
 #include "runtime/kernels/cpu/tile.h"
 
-/* What an update reads and writes. Moments go on unrounded within a step, and are rounded when they are stored. With a
- * master copy that is what is updated, and the weight is its rounding. */
+/* What an update reads and writes. Moments go on unrounded within a step, and are rounded when they
+ * are stored. With a master copy that is what is updated, and the weight is its rounding. */
 
 typedef struct Adamw {
     double beta1, beta2, eps;
-    double coef, decay, step_size, root; /* decay: what the weight is multiplied by; root: sqrt(1 - beta2^t) */
+    double coef, decay, step_size,
+        root; /* decay: what the weight is multiplied by; root: sqrt(1 - beta2^t) */
 } Adamw;
 
 typedef struct Sgd {
@@ -30,7 +31,8 @@ void rt_adamw_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scra
     (void)phase;
     (void)scratch;
     const PlanParam *p = call->param;
-    double lr = rt_scalar(call, PLAN_T_adamw_lr), t = (double)*(const int64_t *)call->at[PLAN_T_adamw_step] + 1;
+    double lr = rt_scalar(call, PLAN_T_adamw_lr),
+           t = (double)*(const int64_t *)call->at[PLAN_T_adamw_step] + 1;
     Adamw x = {
         .beta1 = p[PLAN_adamw_beta1].f,
         .beta2 = p[PLAN_adamw_beta2].f,

@@ -1,15 +1,16 @@
 /* optimizers, per arithmetic type. */
 
-#define OPT_LOAD(kernel, name, to) \
-    R(rt_view_load)(to, call->at[PLAN_T_##kernel##_##name], &call->tensor[PLAN_T_##kernel##_##name], at, count)
-#define OPT_STORE(kernel, name, from) \
-    R(rt_view_store)(call->at[PLAN_T_##kernel##_##name], &call->tensor[PLAN_T_##kernel##_##name], at, from, count)
+#define OPT_T(kernel, name)                                                                        \
+    call->at[PLAN_T_##kernel##_##name], &call->tensor[PLAN_T_##kernel##_##name], at
+#define OPT_LOAD(kernel, name, to) R(rt_view_load)(to, OPT_T(kernel, name), count)
+#define OPT_STORE(kernel, name, from) R(rt_view_store)(OPT_T(kernel, name), from, count)
 
 static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t n)
 {
     REAL w[RT_BLOCK], g[RT_BLOCK], m[RT_BLOCK], v[RT_BLOCK];
-    REAL coef = (REAL)x->coef, decay = (REAL)x->decay, step_size = (REAL)x->step_size, root = (REAL)x->root;
-    REAL rest1 = (REAL)(1 - x->beta1), beta2 = (REAL)x->beta2, rest2 = (REAL)(1 - x->beta2), eps = (REAL)x->eps;
+    REAL rest1 = (REAL)(1 - x->beta1), beta2 = (REAL)x->beta2, rest2 = (REAL)(1 - x->beta2);
+    REAL step_size = (REAL)x->step_size, root = (REAL)x->root, eps = (REAL)x->eps;
+    REAL coef = (REAL)x->coef, decay = (REAL)x->decay;
     bool master = call->at[PLAN_T_adamw_master];
     for (int64_t at = first; at < first + n; at += RT_BLOCK) {
         int64_t count = plan_min(RT_BLOCK, first + n - at);
@@ -37,7 +38,8 @@ static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t 
 static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n)
 {
     REAL w[RT_BLOCK], g[RT_BLOCK], m[RT_BLOCK];
-    REAL coef = (REAL)x->coef, decay = (REAL)x->decay, lr = (REAL)x->lr, momentum = (REAL)x->momentum;
+    REAL coef = (REAL)x->coef, decay = (REAL)x->decay;
+    REAL lr = (REAL)x->lr, momentum = (REAL)x->momentum;
     bool master = call->at[PLAN_T_sgd_master], moment = call->at[PLAN_T_sgd_m];
     for (int64_t at = first; at < first + n; at += RT_BLOCK) {
         int64_t count = plan_min(RT_BLOCK, first + n - at);
@@ -64,5 +66,6 @@ static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n)
     }
 }
 
+#undef OPT_T
 #undef OPT_LOAD
 #undef OPT_STORE

@@ -6,7 +6,8 @@
 
 #include "runtime/kernels/cpu/tile.h"
 
-/* An operand as it is stored: rows of `width` elements. The product's depth k runs down its rows, or along them. */
+/* An operand as it is stored: rows of `width` elements. The product's depth k runs down its rows,
+ * or along them. */
 typedef struct RtMatrix {
     const void *at;
     const PlanTensor *view;
@@ -16,7 +17,8 @@ typedef struct RtMatrix {
     int64_t top; /* the stored row that the product begins at */
 } RtMatrix;
 
-static inline RtMatrix rt_matrix(const void *at, const PlanTensor *view, int64_t width, bool k_down, uint64_t real_bytes)
+static inline RtMatrix rt_matrix(const void *at, const PlanTensor *view, int64_t width, bool k_down,
+                                 uint64_t real_bytes)
 {
     bool direct = plan_row_direct(view, width, real_bytes);
     return (RtMatrix){at, view, width, k_down, direct ? plan_row_pitch(view, width) : 0, 0};

@@ -1,4 +1,5 @@
-/* real_f32: arithmetic in f32 for the templates (*.inc.h) included after it. No include guard on purpose. */
+/* real_f32: arithmetic in f32 for the templates (*.inc.h) included after it. No include guard on
+ * purpose. */
 #undef REAL
 #undef REAL_DTYPE
 #undef R

@@ -1,4 +1,5 @@
-/* real_f64: arithmetic in f64 for the templates (*.inc.h) included after it. No include guard on purpose. */
+/* real_f64: arithmetic in f64 for the templates (*.inc.h) included after it. No include guard on
+ * purpose. */
 #undef REAL
 #undef REAL_DTYPE
 #undef R

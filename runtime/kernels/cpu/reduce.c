@@ -24,7 +24,8 @@ void rt_loss_mean_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
     (void)phase;
     (void)chunk;
     (void)scratch;
-    double sum = rt_scalar(call, PLAN_T_loss_mean_sum), inverse = rt_scalar(call, PLAN_T_loss_mean_inverse);
+    double sum = rt_scalar(call, PLAN_T_loss_mean_sum),
+           inverse = rt_scalar(call, PLAN_T_loss_mean_inverse);
     rt_set_scalar(call, PLAN_T_loss_mean_loss, sum * inverse);
 }
 
@@ -64,7 +65,9 @@ uint32_t rt_norm_sq_phases(const RtCall *call)
 
 uint64_t rt_norm_sq_chunks(const RtCall *call, uint32_t phase)
 {
-    return phase ? 1 : (uint64_t)plan_ceil_div(call->param[PLAN_norm_sq_n].i, NORM_SQ_BLOCK * BLOCKS_PER_CHUNK);
+    return phase ? 1
+                 : (uint64_t)plan_ceil_div(call->param[PLAN_norm_sq_n].i,
+                                           NORM_SQ_BLOCK * BLOCKS_PER_CHUNK);
 }
 
 /* Neighbours are added, then neighbours of those, until one is left. */
@@ -86,7 +89,8 @@ void rt_accumulate_run(const RtCall *call, uint32_t phase, uint64_t chunk, void 
     (void)phase;
     (void)scratch;
     const PlanTensor *state = &call->tensor[PLAN_T_accumulate_state];
-    int64_t first = rt_chunk_begin(chunk, RT_CHUNK), n = rt_chunk_end(chunk, RT_CHUNK, state->numel) - first;
+    int64_t first = rt_chunk_begin(chunk, RT_CHUNK),
+            n = rt_chunk_end(chunk, RT_CHUNK, state->numel) - first;
     if (call->param[PLAN_accumulate_first].i)
         rt_view_copy(call->at[PLAN_T_accumulate_state], state, first, call->at[PLAN_T_accumulate_x],
                      &call->tensor[PLAN_T_accumulate_x], first, n);
@@ -109,6 +113,7 @@ void rt_norm_sq_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *sc
     int64_t end = rt_chunk_end(chunk, BLOCKS_PER_CHUNK, blocks);
     for (int64_t block = rt_chunk_begin(chunk, BLOCKS_PER_CHUNK); block < end; block++) {
         int64_t first = block * NORM_SQ_BLOCK, count = plan_min(NORM_SQ_BLOCK, n - first);
-        sums[block] = f64 ? norm_sq_block_f64(call, first, count) : (double)norm_sq_block_f32(call, first, count);
+        sums[block] = f64 ? norm_sq_block_f64(call, first, count)
+                          : (double)norm_sq_block_f32(call, first, count);
     }
 }

@@ -8,7 +8,8 @@ static void R(accumulate)(const RtCall *call, int64_t first, int64_t n)
     for (int64_t i = 0; i < n; i += RT_BLOCK) {
         int64_t count = plan_min(RT_BLOCK, n - i);
         R(rt_view_load)(sum, state, &t[PLAN_T_accumulate_state], first + i, count);
-        R(rt_view_load)(x, call->at[PLAN_T_accumulate_x], &t[PLAN_T_accumulate_x], first + i, count);
+        R(rt_view_load)(x, call->at[PLAN_T_accumulate_x], &t[PLAN_T_accumulate_x], first + i,
+                        count);
         for (int64_t j = 0; j < count; j++)
             sum[j] += x[j];
         R(rt_view_store)(state, &t[PLAN_T_accumulate_state], first + i, sum, count);
@@ -25,7 +26,8 @@ static REAL R(norm_sq_block)(const RtCall *call, int64_t first, int64_t n)
         sum[v] = VEC_ZERO();
     for (int64_t i = 0; i < n; i += RT_BLOCK) {
         int64_t count = plan_min(RT_BLOCK, n - i), padded = plan_round_up(count, LANES);
-        R(rt_view_load)(x, call->at[PLAN_T_norm_sq_x], &call->tensor[PLAN_T_norm_sq_x], first + i, count);
+        R(rt_view_load)(x, call->at[PLAN_T_norm_sq_x], &call->tensor[PLAN_T_norm_sq_x], first + i,
+                        count);
         for (int64_t j = count; j < padded; j++)
             x[j] = 0;
         for (int64_t j = 0; j < padded; j += LANES)

@@ -20,15 +20,16 @@ static void copy_same(void *to, const PlanTensor *to_view, int64_t to_first, con
         int64_t to_at = rt_view_at(to_view, to_first, &to_left);
         int64_t from_at = rt_view_at(from_view, from_first, &from_left);
         int64_t count = plan_min(n, plan_min(to_left, from_left));
-        memcpy((char *)to + (size_t)to_at * bytes, (const char *)from + (size_t)from_at * bytes, (size_t)count * bytes);
+        memcpy((char *)to + (size_t)to_at * bytes, (const char *)from + (size_t)from_at * bytes,
+               (size_t)count * bytes);
         to_first += count;
         from_first += count;
         n -= count;
     }
 }
 
-void rt_view_copy(void *to, const PlanTensor *to_view, int64_t to_first, const void *from, const PlanTensor *from_view,
-                  int64_t from_first, int64_t n)
+void rt_view_copy(void *to, const PlanTensor *to_view, int64_t to_first, const void *from,
+                  const PlanTensor *from_view, int64_t from_first, int64_t n)
 {
     if (to_view->dtype == from_view->dtype) {
         copy_same(to, to_view, to_first, from, from_view, from_first, n);

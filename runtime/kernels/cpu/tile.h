@@ -1,4 +1,5 @@
-/* tile: what all CPU kernels share: elements by dtype and view, and the split of work into chunks. */
+/* tile: what all CPU kernels share: elements by dtype and view, and the split of work into chunks.
+ */
 #ifndef RUNTIME_KERNELS_CPU_TILE_H
 #define RUNTIME_KERNELS_CPU_TILE_H
 
@@ -76,8 +77,8 @@ static inline void rt_set_scalar(const RtCall *call, int tensor, double value)
 }
 
 /* n elements from one view to another, rounded where the dtypes differ. */
-void rt_view_copy(void *to, const PlanTensor *to_view, int64_t to_first, const void *from, const PlanTensor *from_view,
-                  int64_t from_first, int64_t n);
+void rt_view_copy(void *to, const PlanTensor *to_view, int64_t to_first, const void *from,
+                  const PlanTensor *from_view, int64_t from_first, int64_t n);
 void rt_view_zero(void *to, const PlanTensor *view, int64_t first, int64_t n);
 
 #endif

@@ -1,6 +1,7 @@
 /* tile, per arithmetic type: conversion to and from a tensor's elements. */
 
-static inline void R(rt_load)(REAL *restrict to, const void *from, uint32_t dtype, int64_t first, int64_t n)
+static inline void R(rt_load)(REAL *restrict to, const void *from, uint32_t dtype, int64_t first,
+                              int64_t n)
 {
     if (dtype == DTYPE_F32) {
         const float *x = (const float *)from + first;
@@ -17,7 +18,8 @@ static inline void R(rt_load)(REAL *restrict to, const void *from, uint32_t dtyp
     }
 }
 
-static inline void R(rt_store)(void *to, uint32_t dtype, int64_t first, const REAL *restrict from, int64_t n)
+static inline void R(rt_store)(void *to, uint32_t dtype, int64_t first, const REAL *restrict from,
+                               int64_t n)
 {
     if (dtype == DTYPE_F32) {
         float *y = (float *)to + first;
@@ -34,7 +36,8 @@ static inline void R(rt_store)(void *to, uint32_t dtype, int64_t first, const RE
     }
 }
 
-static inline void R(rt_view_load)(REAL *restrict to, const void *from, const PlanTensor *view, int64_t first, int64_t n)
+static inline void R(rt_view_load)(REAL *restrict to, const void *from, const PlanTensor *view,
+                                   int64_t first, int64_t n)
 {
     while (n > 0) {
         int64_t left, at = rt_view_at(view, first, &left), count = plan_min(n, left);
@@ -45,7 +48,8 @@ static inline void R(rt_view_load)(REAL *restrict to, const void *from, const Pl
     }
 }
 
-static inline void R(rt_view_store)(void *to, const PlanTensor *view, int64_t first, const REAL *restrict from, int64_t n)
+static inline void R(rt_view_store)(void *to, const PlanTensor *view, int64_t first,
+                                    const REAL *restrict from, int64_t n)
 {
     while (n > 0) {
         int64_t left, at = rt_view_at(view, first, &left), count = plan_min(n, left);

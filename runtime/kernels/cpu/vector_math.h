@@ -22,7 +22,8 @@ static inline uint32_t rt_bits_of_float(float value)
 /* Within 2 ulp; below -87 it is 0, above 88 it stays e^88. NaN stays NaN. */
 static inline float rt_exp_f32(float x)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, in the low bits */
+    const float magic =
+        12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, in the low bits */
     float c = x < -87.0f ? -87.0f : x;
     c = c > 88.0f ? 88.0f : c;
     float t = __builtin_fmaf(c, 1.44269504088896341f, magic);

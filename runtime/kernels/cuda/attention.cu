@@ -28,7 +28,8 @@
     }
 
 #define GRAD(name, ROLE, D)                                                                                   \
-    static_assert(attention_grad_bytes(D, ROLE != GRAD_V) == GradShape<D, ROLE>::BYTES, "as the launch says"); \
+    static_assert(attention_grad_bytes(D, ROLE != GRAD_V, ROLE == GRAD_Q) == GradShape<D, ROLE>::BYTES, \
+                  "as the launch says");                                                                      \
     KERNEL_ENTRY(attention_grad_##name##_##D, 128, 2, CudaAttention)                                          \
     {                                                                                                         \
         attention_grad_rows<D, ROLE, false>(x);                                                               \

@@ -197,30 +197,36 @@ __device__ inline void multiply(float (&c)[MT][NT][4], const bf16 *a_at, int lda
     }
 }
 
-/* c[MT * 16, NT * 8] += P B over the PT * 8 columns of P, which is in registers as multiply leaves it; B [k][columns]. */
+/* c[MT * 16, NT * 8] += P B over the PT * 8 columns of P, which is in registers as multiply leaves it, in pairs: p[m][n][0]
+ * of row lane / 4, p[m][n][1] of the row 8 below. B [k][columns]. */
 template <int MT, int PT, int NT>
-__device__ inline void multiply_kept(float (&c)[MT][NT][4], const float (&p)[MT][PT][4], const bf16 *b_at, int ldb)
+__device__ inline void multiply_kept(float (&c)[MT][NT][4], const uint32_t (&p)[MT][PT][2], const bf16 *b_at, int ldb)
 {
 #pragma unroll
     for (int k = 0; k < PT; k += 2) {
-        uint32_t a[MT][4], b[4];
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            a[m][0] = pack_bf16(p[m][k][0], p[m][k][1]);
-            a[m][1] = pack_bf16(p[m][k][2], p[m][k][3]);
-            a[m][2] = pack_bf16(p[m][k + 1][0], p[m][k + 1][1]);
-            a[m][3] = pack_bf16(p[m][k + 1][2], p[m][k + 1][3]);
-        }
+        uint32_t b[4];
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
             load_b_trans(b, b_at + k * 8 * ldb + n * 8, ldb);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma(c[m][n], a[m], b[0], b[1]);
-                mma(c[m][n + 1], a[m], b[2], b[3]);
+                const uint32_t a[4] = {p[m][k][0], p[m][k][1], p[m][k + 1][0], p[m][k + 1][1]};
+                mma(c[m][n], a, b[0], b[1]);
+                mma(c[m][n + 1], a, b[2], b[3]);
             }
         }
     }
+}
+
+template <int MT, int NT> __device__ inline void pack_pairs(uint32_t (&to)[MT][NT][2], const float (&c)[MT][NT][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                to[m][n][half] = pack_bf16(c[m][n][half * 2], c[m][n][half * 2 + 1]);
 }
 
 template <int MT, int NT> __device__ inline void clear(float (&c)[MT][NT][4])

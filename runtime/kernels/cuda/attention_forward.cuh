@@ -77,6 +77,8 @@ __device__ inline void probabilities(float unit, float (&s)[MT][NT][4], const fl
                     total += p;
                 }
             sum[m][half] = sum[m][half] * rescale + total;
+            if (!__any_sync(ALL_LANES, rescale != 1.0f))
+                continue;
 #pragma unroll
             for (int d = 0; d < DT; d++) {
                 o[m][d][half * 2] *= rescale;
@@ -86,8 +88,9 @@ __device__ inline void probabilities(float unit, float (&s)[MT][NT][4], const fl
 }
 
 template <int MT, int NT>
-__device__ inline void drop(const CudaAttention &x, RtStream stream, float (&s)[MT][NT][4], int q_first, int k_first)
+__device__ inline void drop(const CudaAttention &x, int b, int head, float (&s)[MT][NT][4], int q_first, int k_first)
 {
+    RtStream stream = dropout_stream(x, b, head);
     int lane = (int)threadIdx.x % WARP, row = lane / 4, pair = lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -114,9 +117,9 @@ __device__ inline void finish_rows(const CudaAttention &x, float unit, const flo
         for (int half = 0; half < 2; half++) {
             float total = sum[m][half];
             int q = q_first + m * 16 + half * 8 + lane / 4;
-            out_factor[m][half] = total > 0 ? 1.0f / total : 0.0f;
+            out_factor[m][half] = total == 0 ? 0.0f : 1.0f / total;
             if (writes && lane % 4 == 0 && lse && q < x.seq)
-                lse[q] = total > 0 ? most[m][half] * unit * (1 / LOG2_E) + logf(total) : infinity();
+                lse[q] = total == 0 ? infinity() : most[m][half] * unit * (1 / LOG2_E) + logf(total);
         }
 }
 
@@ -134,7 +137,8 @@ __device__ inline int next_keys(const CudaAttention &x, int b, const SegmentRang
 
 template <int D, bool ANY> __device__ inline void attention_rows(const CudaAttention &x)
 {
-    constexpr int M = CUDA_ATTENTION_ROWS, N = 64, THREADS = M, LD = D + 8, NT = N / 8, DT = D / 8;
+    constexpr int M = CUDA_ATTENTION_ROWS, N = 64, THREADS = M, LD = D + 8, DT = D / 8;
+    constexpr int AT_ONCE = D == 64 ? 64 : 32, NT = AT_ONCE / 8; /* keys whose scores are in registers */
     DYNAMIC_SHARED(shared);
     bf16 *queries = (bf16 *)shared, *stages = queries + M * LD;
     int heads = x.batch * x.heads, tiles = (x.seq + M - 1) / M;
@@ -144,11 +148,8 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
     const bf16 *k_at = head_at<bf16>(x.k, b, kv_head), *v_at = head_at<bf16>(x.v, b, kv_head);
     float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<ANY>(x);
     SegmentRange rows = {0, 0};
-    RtStream stream = {0, 0};
     if (ANY && (x.segments || x.keep))
         rows = segment_range(x, b, first, M, false);
-    if (ANY && x.threshold)
-        stream = dropout_stream(x, b, head);
     clear(o);
 #pragma unroll
     for (int m = 0; m < 2; m++)
@@ -176,17 +177,22 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
             load_tile<N, D, LD, THREADS>(next + N * LD, v_at, x.v.row, after, x.seq, 0, x.dim);
         }
         cp_async_commit();
-        if (!sees_none(x, q_first, q_first + 31, k, k + N - 1)) {
-            const bf16 *keys = stages + stage * 2 * N * LD;
+#pragma unroll 1
+        for (int i = 0; i < N; i += AT_ONCE) {
+            if (sees_none(x, q_first, q_first + 31, k + i, k + i + AT_ONCE - 1))
+                continue;
+            const bf16 *keys = stages + stage * 2 * N * LD + i * LD;
             float s[2][NT][4], before[2][2] = {{most[0][0], most[0][1]}, {most[1][0], most[1][1]}};
             clear(s);
-            multiply<2, NT, D, D == 64 ? 2 : 1>(s, queries + warp * 32 * LD, LD, keys, LD);
-            mask_scores<ANY>(x, b, s, q_first, k);
+            multiply<2, NT, D>(s, queries + warp * 32 * LD, LD, keys, LD);
+            mask_scores<ANY>(x, b, s, q_first, k + i);
             row_most(s, most);
             probabilities(unit, s, before, most, sum, o);
             if (ANY && x.threshold)
-                drop(x, stream, s, q_first, k);
-            multiply_kept(o, s, keys + N * LD, LD);
+                drop(x, b, head, s, q_first, k + i);
+            uint32_t kept[2][NT][2];
+            pack_pairs(kept, s);
+            multiply_kept(o, kept, keys + N * LD, LD);
         }
         k = after;
         stage ^= 1;
@@ -267,11 +273,8 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
     int row = wm * 32, q_first = first + row, end = keys_end(x, first + M), slot = 0;
     float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<ANY>(x);
     SegmentRange rows = {0, 0};
-    RtStream stream = {0, 0};
     if (ANY && (x.segments || x.keep))
         rows = segment_range(x, b, first, M, false);
-    if (ANY && x.threshold)
-        stream = dropout_stream(x, b, head);
     clear(o);
 #pragma unroll
     for (int m = 0; m < 2; m++)
@@ -293,7 +296,7 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
 #pragma unroll 1
         for (int piece = 0; piece < S::K_PIECES; piece++) {
             wide_step(loader);
-            multiply<2, 4, S::KD>(s, queries + row * S::LDQ + piece * S::KD, S::LDQ,
+            multiply<2, 4, S::KD, ANY ? 1 : 2>(s, queries + row * S::LDQ + piece * S::KD, S::LDQ,
                                   ring + slot * S::SLOT + wn * 32 * S::LDK, S::LDK);
             slot = (slot + 1) % S::SLOTS;
         }
@@ -315,7 +318,7 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
                     most[m][half] = fmaxf(most[m][half], exchange[i * M + row + m * 16 + half * 8 + lane / 4]);
         probabilities(unit, s, before, most, sum, o);
         if (ANY && x.threshold)
-            drop(x, stream, s, q_first, k + wn * 32);
+            drop(x, b, head, s, q_first, k + wn * 32);
 #pragma unroll
         for (int m = 0; m < 2; m++)
 #pragma unroll

@@ -136,9 +136,9 @@ template <typename T, int D, int N> __device__ inline void attention_plain(const
 #pragma unroll
     for (int by = 4; by; by /= 2)
         sum += __shfl_xor_sync(ALL_LANES, sum, by);
-    plain_store<D, T>(x.o, b, head, q, x.seq, x.dim, part, o, sum > 0 ? 1 / sum : 0);
+    plain_store<D, T>(x.o, b, head, q, x.seq, x.dim, part, o, sum == 0 ? 0 : 1 / sum);
     if (x.lse && part == 0 && q < x.seq)
-        x.lse[((int64_t)b * x.heads + head) * x.seq + q] = sum > 0 ? most + logf(sum) : infinity();
+        x.lse[((int64_t)b * x.heads + head) * x.seq + q] = sum == 0 ? infinity() : most + logf(sum);
 }
 
 /* p and ds of a pair. */

@@ -13,8 +13,9 @@
     ((attention_wide_rows(D) * ((D) + 8) + attention_wide_rows(D) * (attention_wide_keys(D) + 8) +        \
       4 * attention_wide_piece(D)) * 2 + (D) / 128 * attention_wide_rows(D) * 4)
 
-/* one or two operands of 128 rows; two of 32 rows, twice; lse and delta of those, twice */
-#define attention_grad_bytes(D, two) ((((two) ? 2 : 1) * 128 + 2 * 2 * 32) * ((D) + 8) * 2 + 2 * 2 * 32 * 4)
+/* one or two operands of 128 rows; two of 32 rows, twice; lse and delta of 128 queries, or of 32, twice */
+#define attention_grad_bytes(D, two, queries) \
+    ((((two) ? 2 : 1) * 128 + 2 * 2 * 32) * ((D) + 8) * 2 + ((queries) ? 2 * 128 : 2 * 2 * 32) * 4)
 
 /* four stages of two operands of 128 rows and 64 columns; P and dS of a tile; lse and delta, twice */
 #define attention_scores_bytes ((4 * 2 * 128 * 72 + 2 * 128 * 136) * 2 + 2 * 2 * 128 * 4)

@@ -82,6 +82,14 @@ __device__ inline void bar_sync(int barrier, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/* blockIdx.x, read anew: what is computed from it needs no registers until then. */
+__device__ inline int block_again()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
 /* 2^x within 2 ulp; 2^-inf is 0. */
 __device__ inline float exp2_fast(float x)
 {

@@ -1,5 +1,7 @@
-#include "runtime/safetensors_json.h"
+#include "runtime/json_read.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEEPEST = 64 };
@@ -18,7 +20,7 @@ bool rt_json_fail(RtJson *j, const char *why)
 
 /* The next byte that is no white space, or 0 at the end (a NUL in the text is no legal token
  * either). */
-static char peek(RtJson *j)
+char rt_json_peek(RtJson *j)
 {
     while (j->at < j->length && strchr(" \t\r\n", j->text[j->at]) && j->text[j->at])
         j->at++;
@@ -27,7 +29,7 @@ static char peek(RtJson *j)
 
 bool rt_json_open(RtJson *j, char bracket)
 {
-    if (peek(j) != bracket)
+    if (rt_json_peek(j) != bracket)
         return rt_json_fail(j, bracket == '{' ? "expected an object" : "expected an array");
     j->at++;
     return true;
@@ -35,7 +37,7 @@ bool rt_json_open(RtJson *j, char bracket)
 
 bool rt_json_next(RtJson *j, char closing, uint32_t *n)
 {
-    char c = peek(j);
+    char c = rt_json_peek(j);
     if (c == closing && !j->why) {
         j->at++;
         return false;
@@ -53,7 +55,7 @@ bool rt_json_key(RtJson *j, const char **out_key)
 {
     if (!rt_json_string(j, out_key))
         return false;
-    if (peek(j) != ':')
+    if (rt_json_peek(j) != ':')
         return rt_json_fail(j, "expected `:`");
     j->at++;
     return true;
@@ -157,7 +159,7 @@ bool rt_json_string(RtJson *j, const char **out_text)
 {
     size_t bytes;
     *out_text = "";
-    if (peek(j) != '"')
+    if (rt_json_peek(j) != '"')
         return rt_json_fail(j, "expected a string");
     j->at++;
     if (!string_extent(j, &bytes))
@@ -194,7 +196,7 @@ static bool digit_at(const RtJson *j)
 bool rt_json_u64(RtJson *j, uint64_t *out_number)
 {
     *out_number = 0;
-    char first = peek(j);
+    char first = rt_json_peek(j);
     if (!digit_at(j) || j->why)
         return rt_json_fail(j, "expected a whole number that is not negative");
     size_t from = j->at;
@@ -240,6 +242,19 @@ static bool skip_number(RtJson *j)
     return skip_digits(j);
 }
 
+bool rt_json_number(RtJson *j, double *out_number)
+{
+    *out_number = 0;
+    char first = rt_json_peek(j);
+    size_t from = j->at;
+    if (first != '-' && !digit_at(j))
+        return rt_json_fail(j, "expected a number");
+    if (!skip_number(j))
+        return false;
+    *out_number = strtod(arena_strndup(j->arena, j->text + from, j->at - from), NULL);
+    return isfinite(*out_number) || rt_json_fail(j, "number too large");
+}
+
 static bool skip_word(RtJson *j)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -256,7 +271,7 @@ static bool skip_word(RtJson *j)
 static bool skip_value(RtJson *j, int depth)
 {
     const char *text;
-    char c = peek(j);
+    char c = rt_json_peek(j);
     if (depth > DEEPEST)
         return rt_json_fail(j, "nested too deep");
     if (c == '"')
@@ -281,7 +296,7 @@ bool rt_json_skip(RtJson *j)
 
 bool rt_json_end(RtJson *j)
 {
-    peek(j);
+    rt_json_peek(j);
     return j->why ? false : j->at == j->length ? true : rt_json_fail(j, "text behind the end");
 }
 

@@ -1,8 +1,8 @@
-/* safetensors_json: a strict JSON reader that is pulled element by element, so that its caller sees
+/* json_read: a strict JSON reader that is pulled element by element, so that its caller sees
  * duplicate keys and keeps integers exact. The text need not end in NUL and is never read past its
  * length. */
-#ifndef RUNTIME_SAFETENSORS_JSON_H
-#define RUNTIME_SAFETENSORS_JSON_H
+#ifndef RUNTIME_JSON_READ_H
+#define RUNTIME_JSON_READ_H
 
 #include <stdbool.h>
 
@@ -27,6 +27,9 @@ bool rt_json_next(RtJson *j, char closing, uint32_t *n);
 bool rt_json_key(RtJson *j, const char **out_key); /* and its colon */
 bool rt_json_string(RtJson *j, const char **out_text);
 bool rt_json_u64(RtJson *j, uint64_t *out_number); /* digits only: no sign, fraction or exponent */
+bool rt_json_number(RtJson *j, double *out_number);
+/* The first byte of the next value, which tells its kind; 0 at the end or after an error. */
+char rt_json_peek(RtJson *j);
 bool rt_json_skip(RtJson *j);                      /* any value */
 bool rt_json_end(RtJson *j);                       /* nothing but white space is left */
 bool rt_json_fail(RtJson *j, const char *why);     /* always false */
