@@ -94,16 +94,22 @@ static const char *fast_linker(void)
     return access("/usr/bin/ld.gold", X_OK) ? NULL : "-fuse-ld=gold";
 }
 
+/* What the runtime's library was compiled with, where that is anything. */
+static const char sanitizers[] = STEPC_LINK_OPTION;
+
 /* `inputs`: the objects, archives and options of the link, up to a NULL. */
 static Status link_inputs(Session *s, const char *folder, const char *const *inputs, const char *out_path)
 {
     enum { MOST = 16 };
     const char *log = arena_printf(s->arena, "%s/link.log", folder);
     const char *fresh = arena_printf(s->arena, "%s.%ld.tmp", out_path, (long)getpid());
-    char *argv[MOST + 4] = {arena_strndup(s->arena, "cc", 2), arena_strndup(s->arena, "-o", 2),
+    char *argv[MOST + 5] = {arena_strndup(s->arena, "cc", 2), arena_strndup(s->arena, "-o", 2),
                             arena_strndup(s->arena, fresh, strlen(fresh))};
-    for (uint32_t i = 0; inputs[i] && i < MOST; i++)
-        argv[3 + i] = arena_strndup(s->arena, inputs[i], strlen(inputs[i]));
+    uint32_t n = 3;
+    for (; *inputs && n < MOST + 3; inputs++)
+        argv[n++] = arena_strndup(s->arena, *inputs, strlen(*inputs));
+    if (*sanitizers)
+        argv[n] = arena_strndup(s->arena, sanitizers, strlen(sanitizers));
     Status status = run_linker(s, argv, log);
     unlink(log);
     if (status == STATUS_OK && rename(fresh, out_path)) {

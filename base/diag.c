@@ -22,6 +22,26 @@ static const Source *source_of(Session *s, Sym file)
     return NULL;
 }
 
+/* The line, or of a long one what stands around the place, and the caret below. */
+static void print_marked(FILE *out, const char *line, uint32_t width, Span span)
+{
+    enum { WIDEST = 160 };
+    uint32_t first = 0, last = width;
+    if (width > WIDEST) {
+        first = span.col > WIDEST / 2 ? span.col - WIDEST / 2 : 0;
+        first = first + WIDEST > width ? width - WIDEST : first;
+        last = first + WIDEST;
+    }
+    fprintf(out, "  %s%.*s%s\n  %s", first ? "..." : "", (int)(last - first), line + first,
+            last < width ? "..." : "", first ? "   " : "");
+    for (uint32_t i = first + 1; i < span.col && i <= last; i++)
+        fputc(line[i - 1] == '\t' ? '\t' : ' ', out);
+    fputc('^', out);
+    for (uint32_t i = 1; i < span.length && span.col + i <= last; i++)
+        fputc('~', out);
+    fputc('\n', out);
+}
+
 static void print_source_line(Session *s, Span span)
 {
     const Source *source = source_of(s, span.file);
@@ -35,14 +55,7 @@ static void print_source_line(Session *s, Span span)
         line = newline + 1;
     }
     const char *newline = memchr(line, '\n', (size_t)(end - line));
-    int width = (int)((newline ? newline : end) - line);
-    fprintf(s->diag_out, "  %.*s\n  ", width, line);
-    for (uint32_t i = 1; i < span.col && (int)i <= width; i++)
-        fputc(line[i - 1] == '\t' ? '\t' : ' ', s->diag_out);
-    fputc('^', s->diag_out);
-    for (uint32_t i = 1; i < span.length && (int)(span.col + i) <= width; i++)
-        fputc('~', s->diag_out);
-    fputc('\n', s->diag_out);
+    print_marked(s->diag_out, line, (uint32_t)((newline ? newline : end) - line), span);
 }
 
 void diag_emit(Session *s, Span span, DiagId id, ...)

@@ -154,15 +154,18 @@ bool front_check_path(FrontEval *e, Span span, const char *path)
     return ok;
 }
 
-/* The step keeps states of its own beside the model's. */
-static bool reserved_state(const char *name)
+/* The step keeps states of its own beside the model's; NULL, or the list of them. */
+static const char *reserved_state(FrontEval *e, const char *name)
 {
     static const char *const names[] = {"lr",   "step", "seed", "count",   "inverse",  "loss_sum",
                                         "loss", "norm", "coef", "skipped", "eval_sum", "sample0"};
-    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
+    const char *list = "";
+    bool found = false;
+    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        found |= !strcmp(names[i], name);
+        list = arena_printf(e->s->arena, "%s%s%s", list, i ? ", " : "", names[i]);
+    }
+    return found ? list : NULL;
 }
 
 bool front_eval_init(FrontEval *e, const FrontInit *init, double *out_value)
@@ -203,11 +206,15 @@ bool front_eval_weight(FrontEval *e, const FrontExpr *x, FrontValue *out)
         return false;
     Sym name =
         e->prefix[0] ? intern_printf(&e->s->interner, "%s.%s", e->prefix, text) : sym(e->s, text);
+    const char *reserved = reserved_state(e, name);
+    if (reserved) {
+        diag(e->s, x->span, front_weight_name, name, reserved);
+        return false;
+    }
     IrState old = ir_state_find(e->m, name);
-    if (old.i || reserved_state(name)) {
+    if (old.i) {
         diag(e->s, x->span, front_defined_twice, "weight", name);
-        if (old.i)
-            diag(e->s, ir_state_rec(e->m, old)->span, front_defined_here, name);
+        diag(e->s, ir_state_rec(e->m, old)->span, front_defined_here, name);
         return false;
     }
     bool is_buffer = x->u.weight.is_buffer;

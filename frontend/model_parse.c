@@ -35,6 +35,11 @@ static Status parse_includes(Session *s, const FrontParse *p)
 
 static Status parse_text(Session *s, const Source *source, FrontDefs *defs)
 {
+    enum { LONGEST = 16 << 20 };
+    if (source->length > LONGEST) {
+        diag(s, ((Span){.file = source->name}), front_text_size);
+        return STATUS_USER;
+    }
     FrontParse p = {.s = s, .file = source->name, .defs = defs, .line = 1, .col = 1};
     yyscan_t scanner;
     if (model_yylex_init_extra(&p, &scanner))
@@ -58,12 +63,7 @@ static bool known_file(FrontDefs *defs, Sym path)
 Status front_model_parse(Session *s, const char *path, const char *text, size_t length,
                          FrontDefs *defs)
 {
-    enum { LONGEST = 16 << 20 };
     Source source = {sym(s, path), arena_strndup(s->arena, text, length), length};
-    if (length > LONGEST) {
-        diag(s, ((Span){.file = source.name}), front_text_size);
-        return STATUS_USER;
-    }
     vec_push(s->arena, &defs->files, ((FrontName){source.name, no_span}));
     session_add_source(s, source);
     return parse_text(s, &source, defs);

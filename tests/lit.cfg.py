@@ -3,7 +3,7 @@ import lit.formats
 
 config.name = "stepc"
 config.test_format = lit.formats.ShTest(execute_external=False)
-config.suffixes = [".test", ".sir", ".model", ".yaml"]
+config.suffixes = [".test", ".sir"]
 config.excludes = ["Inputs", "fixtures"]
 config.test_source_root = os.path.dirname(__file__)
 build = lit_config.params.get("build", os.path.join(config.test_source_root, "..", "build"))
@@ -17,5 +17,12 @@ config.substitutions.append(("%root", root))
 config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures")))
 config.substitutions.append(("%check", "python3 " + os.path.join(root, "tests", "tools", "check.py")))
 config.substitutions.append(("%make", "python3 " + os.path.join(root, "tests", "tools", "make.py")))
+config.substitutions.append(("%python", "python3"))
+config.substitutions.append(("%expect", "python3 -SE " + os.path.join(root, "tests", "tools", "expect.py")))
+# plans the little model of the diagnostics' tests: `%probe stepc.definition=FILE.model`
+config.substitutions.append(("%probe", "%s plan %s --set" % (
+    os.path.join(os.path.abspath(build), "stepc"), os.path.join(root, "tests", "golden", "diagnostics", "Inputs", "probe.yaml"))))
+if lit_config.params.get("update"):
+    config.substitutions.append((r"\bFileCheck\b", "python3 " + os.path.join(root, "tests", "tools", "fill_checks.py")))
 if os.environ.get("STEPC_TEST_FULL") == "1":
     config.available_features.add("full")

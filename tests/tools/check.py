@@ -123,7 +123,7 @@ def max_activations(plan):
 
 
 def holds(expression, **names):
-    if not eval(expression, {"max_activations": max_activations}, names):
+    if not eval(expression, dict(names, max_activations=max_activations)):
         fail("does not hold: %s" % expression)
     print("ok " + expression)
 

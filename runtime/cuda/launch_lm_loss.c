@@ -1,0 +1,199 @@
+#include "runtime/cuda/launch_view.h"
+
+/* The vocabulary is cut into chunks of columns. For each: the logits of all tokens by one product, then a pass over their
+ * rows. Backward, that pass leaves gradients in the logits' place; they go into dw's rows, whole, and are summed into dh. */
+
+static bool is_matrix(const RtCall *call, int tensor, int64_t width)
+{
+    return rt_cuda_is_real(call->tensor[tensor].dtype) && plan_row_pitch(&call->tensor[tensor], width) > 0;
+}
+
+static void *row_of(const RtCall *call, int tensor, int64_t width, int64_t row)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    return (unsigned char *)call->at[tensor] + row * plan_row_pitch(t, width) * dtype_bytes((DType)t->dtype);
+}
+
+/* logits[tokens, count] = h w[word ..]^T, `ld` apart. */
+static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, int64_t width, int64_t word, int64_t count,
+                             int64_t ld)
+{
+    const PlanTensor *t = call->tensor;
+    return (RtGemm){
+        .m = tokens,
+        .n = count,
+        .k = width,
+        .tb = true,
+        .a = call->at[h],
+        .b = row_of(call, w, width, word),
+        .c = call->workspace,
+        .lda = plan_row_pitch(&t[h], width),
+        .ldb = plan_row_pitch(&t[w], width),
+        .ldc = ld,
+        .a_type = (DType)t[h].dtype,
+        .b_type = (DType)t[w].dtype,
+        .c_type = DTYPE_F32,
+        .alpha = 1,
+    };
+}
+
+Status rt_cuda_launch_lm_loss(RtCuda *cuda, const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    int64_t tokens = p[PLAN_lm_loss_tokens].i, width = p[PLAN_lm_loss_width].i, vocab = p[PLAN_lm_loss_vocab].i;
+    int64_t columns = plan_cuda_lm_columns(tokens, vocab);
+    if (!is_matrix(call, PLAN_T_lm_loss_h, width) || !is_matrix(call, PLAN_T_lm_loss_w, width))
+        return rt_cuda_refuse(cuda, call, "h and w must be evenly spaced rows of bf16 or f32");
+    unsigned char *rows = (unsigned char *)call->workspace + plan_cuda_logits_bytes(tokens, vocab);
+    uint64_t row_bytes = plan_cuda_align(4 * (uint64_t)tokens);
+    CudaLmLoss x = {
+        .logits = call->workspace,
+        .most = (float *)rows,
+        .sum = (float *)(rows + row_bytes),
+        .logit = (float *)(rows + 2 * row_bytes),
+        .token_loss = (float *)(rows + 3 * row_bytes),
+        .lse = rt_cuda_view(call, PLAN_T_lm_loss_lse),
+        .loss = rt_cuda_view(call, PLAN_T_lm_loss_loss),
+        .targets = call->at[PLAN_T_lm_loss_targets],
+        .fault = rt_cuda_fault(cuda, call),
+        .tokens = tokens,
+        .vocab = vocab,
+        .ld = columns,
+        .ignore = p[PLAN_lm_loss_ignore].i,
+        .softcap = (float)p[PLAN_lm_loss_softcap].f,
+    };
+    for (int64_t word = 0; word < vocab; word += columns) {
+        x.word = word;
+        x.count = plan_min(columns, vocab - word);
+        x.first = word == 0;
+        x.last = word + x.count == vocab;
+        RtGemm logits =
+            logits_product(call, PLAN_T_lm_loss_h, PLAN_T_lm_loss_w, tokens, width, word, x.count, columns);
+        TRY(rt_cuda_gemm(cuda, &logits));
+        TRY(rt_cuda_run(cuda, "lm_loss_rows", (uint32_t)tokens, 256, 0, &x));
+    }
+    if (!x.loss.at)
+        return STATUS_OK;
+    return rt_cuda_run(cuda, "lm_loss_sum", 1, 1024, 0, &x);
+}
+
+/* -- backward -- */
+
+typedef struct LossGrad {
+    CudaLmLossGrad x;
+    int64_t width, vocab, columns;
+    DType dtype; /* of the logits' gradients */
+    void *dh;    /* what is summed */
+    DType dh_type;
+    int64_t dh_pitch;
+} LossGrad;
+
+static Status run_dw(RtCuda *cuda, const RtCall *call, const LossGrad *l)
+{
+    const PlanTensor *t = call->tensor;
+    RtGemm product = {
+        .m = l->x.count,
+        .n = l->width,
+        .k = l->x.tokens,
+        .ta = true,
+        .a = l->x.logits,
+        .b = call->at[PLAN_T_lm_loss_grad_h],
+        .c = row_of(call, PLAN_T_lm_loss_grad_dw, l->width, l->x.word),
+        .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
+        .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_h], l->width),
+        .ldc = plan_row_pitch(&t[PLAN_T_lm_loss_grad_dw], l->width),
+        .a_type = l->dtype,
+        .b_type = (DType)t[PLAN_T_lm_loss_grad_h].dtype,
+        .c_type = (DType)t[PLAN_T_lm_loss_grad_dw].dtype,
+        .alpha = 1,
+    };
+    return rt_cuda_gemm(cuda, &product);
+}
+
+static Status run_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
+{
+    const PlanTensor *t = call->tensor;
+    RtGemm product = {
+        .m = l->x.tokens,
+        .n = l->width,
+        .k = l->x.count,
+        .a = l->x.logits,
+        .b = row_of(call, PLAN_T_lm_loss_grad_w, l->width, l->x.word),
+        .c = l->dh,
+        .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
+        .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_w], l->width),
+        .ldc = l->dh_pitch,
+        .a_type = l->dtype,
+        .b_type = (DType)t[PLAN_T_lm_loss_grad_w].dtype,
+        .c_type = l->dh_type,
+        .alpha = 1,
+        .beta = l->x.word ? 1 : 0,
+    };
+    return rt_cuda_gemm(cuda, &product);
+}
+
+/* dh's sums, rounded to its type. */
+static Status round_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
+{
+    int64_t n = l->x.tokens * l->width;
+    CudaAccumulate x = {
+        .state = rt_cuda_view(call, PLAN_T_lm_loss_grad_dh),
+        .x = {.at = l->dh, .run = n, .pitch = n, .type = CUDA_F32},
+        .n = n,
+        .first = 1,
+    };
+    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16), 256, 0, &x);
+}
+
+static LossGrad open_grad(const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    const PlanTensor *t = call->tensor;
+    LossGrad l = {
+        .x = {.logits = call->workspace,
+              .lse = rt_cuda_view(call, PLAN_T_lm_loss_grad_lse),
+              .seed = rt_cuda_view(call, PLAN_T_lm_loss_grad_seed),
+              .targets = call->at[PLAN_T_lm_loss_grad_targets],
+              .tokens = p[PLAN_lm_loss_grad_tokens].i,
+              .ignore = p[PLAN_lm_loss_grad_ignore].i,
+              .softcap = (float)p[PLAN_lm_loss_grad_softcap].f,
+              .type = rt_cuda_type(t[PLAN_T_lm_loss_grad_h].dtype)},
+        .width = p[PLAN_lm_loss_grad_width].i,
+        .vocab = p[PLAN_lm_loss_grad_vocab].i,
+        .dtype = (DType)t[PLAN_T_lm_loss_grad_h].dtype,
+        .dh = call->at[PLAN_T_lm_loss_grad_dh],
+        .dh_type = (DType)t[PLAN_T_lm_loss_grad_dh].dtype,
+    };
+    l.columns = plan_cuda_lm_columns(l.x.tokens, l.vocab);
+    l.x.ld = l.columns;
+    l.dh_pitch = plan_row_pitch(&t[PLAN_T_lm_loss_grad_dh], l.width);
+    if (plan_cuda_lm_loss_grad_sums(p, t)) {
+        l.dh = (unsigned char *)call->workspace + plan_cuda_logits_bytes(l.x.tokens, l.vocab);
+        l.dh_type = DTYPE_F32;
+        l.dh_pitch = l.width;
+    }
+    return l;
+}
+
+Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
+{
+    LossGrad l = open_grad(call);
+    bool dh = call->at[PLAN_T_lm_loss_grad_dh], dw = call->at[PLAN_T_lm_loss_grad_dw];
+    if (!is_matrix(call, PLAN_T_lm_loss_grad_h, l.width) || !is_matrix(call, PLAN_T_lm_loss_grad_w, l.width) ||
+        (dh && !is_matrix(call, PLAN_T_lm_loss_grad_dh, l.width)) ||
+        (dw && !is_matrix(call, PLAN_T_lm_loss_grad_dw, l.width)))
+        return rt_cuda_refuse(cuda, call, "h, w and their gradients must be evenly spaced rows of bf16 or f32");
+    for (int64_t word = 0; word < l.vocab; word += l.columns) {
+        l.x.word = word;
+        l.x.count = plan_min(l.columns, l.vocab - word);
+        RtGemm logits = logits_product(call, PLAN_T_lm_loss_grad_h, PLAN_T_lm_loss_grad_w, l.x.tokens, l.width, word,
+                                       l.x.count, l.columns);
+        TRY(rt_cuda_gemm(cuda, &logits));
+        TRY(rt_cuda_run(cuda, "lm_loss_grad_rows", (uint32_t)l.x.tokens, 256, 0, &l.x));
+        if (dw)
+            TRY(run_dw(cuda, call, &l));
+        if (dh)
+            TRY(run_dh(cuda, call, &l));
+    }
+    return dh && l.dh != call->at[PLAN_T_lm_loss_grad_dh] ? round_dh(cuda, call, &l) : STATUS_OK;
+}

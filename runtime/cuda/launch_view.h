@@ -1,0 +1,53 @@
+/* launch_view: what the launch functions share: a plan's tensors as the kernels take them, and refusals. */
+#ifndef RUNTIME_CUDA_LAUNCH_VIEW_H
+#define RUNTIME_CUDA_LAUNCH_VIEW_H
+
+#include "runtime/abi/workspace_cuda.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/kernels/cuda/args.h"
+
+/* A plan that this target cannot run: one diagnostic with the instruction's place, and STATUS_ENV. */
+Status rt_cuda_refuse(RtCuda *cuda, const RtCall *call, const char *why);
+
+/* One struct by value is all that a kernel of ours takes. */
+Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
+                   const void *args);
+
+static inline int32_t rt_cuda_type(uint32_t dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_BF16 : dtype == DTYPE_F64 ? CUDA_F64 : CUDA_F32;
+}
+
+/* bf16 or f32: what the kernels compute with. */
+static inline bool rt_cuda_is_real(uint32_t dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F32;
+}
+
+static inline CudaView rt_cuda_view(const RtCall *call, int tensor)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    CudaView view = {.at = call->at[tensor], .run = t->run, .pitch = t->pitch, .type = rt_cuda_type(t->dtype)};
+    if (t->run >= t->numel) /* one run: contiguous */
+        view.pitch = view.run;
+    return view;
+}
+
+static inline bool rt_cuda_is_dense(const RtCall *call, int tensor)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    return t->run == t->pitch || t->run >= t->numel;
+}
+
+static inline CudaFault rt_cuda_fault(const RtCuda *cuda, const RtCall *call)
+{
+    return (CudaFault){.at = cuda->fault_device, .number = rt_cuda_number(cuda, call)};
+}
+
+static inline uint32_t rt_cuda_grid(int64_t items, int64_t per_block, int64_t most)
+{
+    int64_t blocks = plan_ceil_div(items, per_block);
+    return (uint32_t)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+#endif

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""variants: one fixture under every setting that may not change a bit: losses, norms and gradients of all 8 steps are equal.
+
+  variants.py STEPC RECIPE FIXTURE SEQ WORK_DIR [KEY=VALUE...]
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import check
+
+
+def run(words):
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        check.fail("%s\n%s" % (" ".join(words), done.stderr[-800:]))
+    return done.stdout
+
+
+def main(stepc, recipe, fixture, seq, work, *more):
+    os.makedirs(work, exist_ok=True)
+    sets = ["model.pretrained_model_name_or_path=" + fixture, "dataset.seq_length=" + seq, *more]
+    base = [w for s in sets for w in ("--set", s)]
+    plan = json.loads(run([stepc, "plan", recipe, *base, "--set", "stepc.recompute.policy=submodule", "--json"]))
+    roles = sorted(r for r in plan["recompute"]["parts"] if r != "other")
+    builds = {"none": [], "alone": ["--disable=fuse"]}
+    for policy in ("block", "selective", "submodule"):
+        builds[policy] = ["--set", "stepc.recompute.policy=" + policy]
+    for role in roles:
+        builds["only " + role] = [*builds["submodule"], "--set", "stepc.recompute.parts=[%s]" % role]
+    builds["block, alone"] = [*builds["block"], "--disable=fuse"]
+    builds["block but the last"] = [*builds["block"], "--set", "stepc.recompute.keep_last=1"]
+    logs, grads = [], []
+    for i, (name, options) in enumerate(builds.items()):
+        exe = "%s/%d.step" % (work, i)
+        run([stepc, "build", recipe, *base, *options, "-o", exe])
+        runs = [["--threads", "2"]]
+        if name in ("none", "block"):
+            runs += [["--threads", "2"], ["--threads", "1"], ["--check"]]
+        for n, extra in enumerate(runs):
+            logs.append("%s/%d.%d.jsonl" % (work, i, n))
+            grads.append("%s/%d.%d.grads" % (work, i, n))
+            if os.path.exists(logs[-1]):
+                os.remove(logs[-1])
+            out = run([exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors", "--log", logs[-1],
+                       "--dump-grads", grads[-1], *extra])
+            arena = re.search(r"^arena \| (\d+) B .*planned, (\d+) B allocated", out, re.M)
+            if not arena or arena[1] != arena[2]:
+                check.fail("planned and allocated arena differ: %s" % out[:200])
+        os.remove(exe)
+    check.same([*logs, "--", *grads])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

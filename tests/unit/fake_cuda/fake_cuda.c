@@ -1,0 +1,571 @@
+#include "fake_cuda.h"
+
+#include <cuda.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/cuda/control.h"
+
+enum { MOST_ARGS = 8, MOST_ARG_BYTES = 512, PAGE = 2 << 20 };
+
+static const size_t total_bytes = (size_t)141 << 30, context_bytes = (size_t)500 << 20;
+
+typedef struct Op {
+    FakeFn fn;
+    void *data;
+    struct Op *next;
+} Op;
+
+struct CUgraph_st {
+    Op *first, **last;
+    size_t n;
+};
+
+static struct {
+    size_t taken;
+    struct CUgraph_st *capture;
+    int launches, graph_launches;
+} fake;
+
+int fake_cuda_mode(const char *name)
+{
+    const char *mode = getenv("FAKE_CUDA");
+    return mode && !strcmp(mode, name);
+}
+
+void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes)
+{
+    if (!fake.capture) {
+        fn(data);
+        return;
+    }
+    Op *op = malloc(sizeof *op);
+    *op = (Op){fn, malloc(bytes ? bytes : 1), NULL};
+    memcpy(op->data, data, bytes);
+    *fake.capture->last = op;
+    fake.capture->last = &op->next;
+    fake.capture->n++;
+}
+
+/* -- the driver and its device -- */
+
+CUresult cuInit(unsigned flags)
+{
+    (void)flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+    *version = fake_cuda_mode("old") ? 12040 : 13000;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name)
+{
+    *name = error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : error == CUDA_ERROR_NO_DEVICE     ? "CUDA_ERROR_NO_DEVICE"
+                                                : "CUDA_ERROR_UNKNOWN";
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, const char **text)
+{
+    *text = error == CUDA_ERROR_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake driver";
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+    *count = fake_cuda_mode("no_device") ? 0 : 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice device)
+{
+    (void)device;
+    strncpy(name, "Fake H200", (size_t)length);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    (void)device;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? (fake_cuda_mode("capability") ? 8 : 9)
+             : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
+                                                                         : 132;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+    (void)device;
+    *bytes = total_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    (void)device;
+    *context = (CUcontext)&fake;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void)
+{
+    return CUDA_SUCCESS;
+}
+
+/* -- memory -- */
+
+CUresult cuMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *total = total_bytes;
+    *free_bytes = fake_cuda_mode("memory") ? 16 << 10 : total_bytes - context_bytes - fake.taken;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop,
+                                       CUmemAllocationGranularity_flags flags)
+{
+    (void)prop;
+    (void)flags;
+    *bytes = PAGE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+                     unsigned long long flags)
+{
+    (void)flags;
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    fake.taken += bytes;
+    *handle = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    fake.taken -= handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags)
+{
+    (void)wish;
+    (void)flags;
+    char *memory = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                        -1, 0);
+    *at = ((CUdeviceptr)(size_t)memory + alignment - 1) / alignment * alignment;
+    return memory == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
+{
+    munmap((void *)(size_t)at, bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
+{
+    (void)at;
+    (void)offset;
+    (void)flags;
+    return handle == bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
+{
+    (void)at;
+    (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t n)
+{
+    (void)at;
+    (void)bytes;
+    (void)access;
+    return n == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *at = calloc(1, bytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemFreeHost(void *at)
+{
+    free(at);
+    return CUDA_SUCCESS;
+}
+
+typedef struct Copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+} Copy;
+
+static void do_copy(const void *data)
+{
+    const Copy *copy = data;
+    memcpy(copy->to, copy->from, copy->bytes);
+}
+
+static CUresult enqueue_copy(void *to, const void *from, size_t bytes)
+{
+    fake_cuda_enqueue(do_copy, &(Copy){to, from, bytes}, sizeof(Copy));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return enqueue_copy((void *)(size_t)to, from, bytes);
+}
+
+CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return enqueue_copy(to, (const void *)(size_t)from, bytes);
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return enqueue_copy((void *)(size_t)to, (const void *)(size_t)from, bytes);
+}
+
+typedef struct Fill {
+    void *at;
+    size_t bytes;
+    unsigned char byte;
+} Fill;
+
+static void do_fill(const void *data)
+{
+    const Fill *fill = data;
+    memset(fill->at, fill->byte, fill->bytes);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    fake_cuda_enqueue(do_fill, &(Fill){(void *)(size_t)at, bytes, byte}, sizeof(Fill));
+    return CUDA_SUCCESS;
+}
+
+/* -- streams, events, graphs -- */
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = malloc(1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+    (void)stream;
+    if (fake.capture)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return fake_cuda_mode("lost") && fake.launches > 4 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)stream;
+    (void)mode;
+    fake.capture = calloc(1, sizeof *fake.capture);
+    fake.capture->last = &fake.capture->first;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    (void)stream;
+    *graph = fake.capture;
+    fake.capture = NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
+{
+    (void)nodes;
+    *n = graph->n;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    (void)flags;
+    struct CUgraph_st *copy = malloc(sizeof *copy);
+    *copy = *graph;
+    *exec = (CUgraphExec)(void *)copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    (void)exec;
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    (void)stream;
+    fake.graph_launches++;
+    for (const Op *op = ((struct CUgraph_st *)(void *)exec)->first; op; op = op->next)
+        op->fn(op->data);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    struct CUgraph_st *graph = (struct CUgraph_st *)(void *)exec;
+    for (Op *op = graph->first, *next; op; op = next) {
+        next = op->next;
+        free(op->data);
+        free(op);
+    }
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    *event = calloc(1, sizeof(int));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    (void)stream;
+    *(int *)(void *)event = fake.launches; /* time passes with launches */
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    (void)event;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent begin, CUevent end)
+{
+    *ms = (float)(*(int *)(void *)end - *(int *)(void *)begin);
+    return CUDA_SUCCESS;
+}
+
+/* -- kernels: those that the tests launch -- */
+
+typedef struct Kernel {
+    const char *name;
+    FakeFn run; /* over MOST_ARGS arguments of MOST_ARG_BYTES */
+    int n_args;
+    size_t arg_bytes[MOST_ARGS];
+} Kernel;
+
+static const void *arg(const void *data, int i)
+{
+    return (const char *)data + i * MOST_ARG_BYTES;
+}
+
+static void *pointer_arg(const void *data, int i)
+{
+    void *at;
+    memcpy(&at, arg(data, i), sizeof at);
+    return at;
+}
+
+static int64_t number_arg(const void *data, int i)
+{
+    int64_t number;
+    memcpy(&number, arg(data, i), sizeof number);
+    return number;
+}
+
+static void control_begin(const void *data)
+{
+    const RtCudaControl *control = pointer_arg(data, 0);
+    const RtCudaScalars *scalars = arg(data, 1);
+    for (int i = 0; i < RT_CUDA_SCALARS; i++)
+        if (scalars->at[i] && (control->set >> i & 1))
+            memcpy((void *)(size_t)scalars->at[i], &control->in[i], scalars->bytes[i]);
+}
+
+static void control_end(const void *data)
+{
+    RtCudaControl *control = pointer_arg(data, 0);
+    const RtCudaScalars *scalars = arg(data, 1);
+    for (int i = 0; i < RT_CUDA_SCALARS; i++)
+        if (scalars->at[i])
+            memcpy(&control->out[i], (void *)(size_t)scalars->at[i], scalars->bytes[i]);
+}
+
+static void check_finite(const void *data)
+{
+    const uint32_t *at = pointer_arg(data, 0); /* f32 alone */
+    const RtCudaTensor *tensor = arg(data, 1);
+    RtCudaControl *control = pointer_arg(data, 2);
+    for (int64_t e = 0; e < tensor->numel; e++)
+        if ((at[e / tensor->run * tensor->pitch + e % tensor->run] & tensor->mask) == tensor->mask &&
+            !control->nonfinite[0]) {
+            control->nonfinite[0] = 1;
+            control->nonfinite[1] = number_arg(data, 3);
+            control->nonfinite[2] = number_arg(data, 4);
+        }
+}
+
+static void test_add(const void *data) /* y += x */
+{
+    float *y = pointer_arg(data, 0);
+    const float *x = pointer_arg(data, 1);
+    for (int64_t i = 0; i < number_arg(data, 2); i++)
+        y[i] += x[i];
+}
+
+static void test_scale(const void *data) /* y = x * random[0] + the first input */
+{
+    float *y = pointer_arg(data, 0);
+    const float *x = pointer_arg(data, 1);
+    const int64_t *random = pointer_arg(data, 2);
+    const int32_t *ids = pointer_arg(data, 3);
+    for (int64_t i = 0; i < number_arg(data, 4); i++)
+        y[i] = x[i] * (float)random[0] + (float)ids[0];
+}
+
+static void test_fault(const void *data)
+{
+    int64_t *fault = pointer_arg(data, 0);
+    const int64_t words[] = {1, 7, 99, 50, number_arg(data, 1)};
+    if (!fault[0])
+        memcpy(fault, words, sizeof words);
+}
+
+static void test_advance(const void *data)
+{
+    ++*(int64_t *)pointer_arg(data, 0);
+}
+
+static const Kernel kernels[] = {
+    {"control_begin", control_begin, 2, {8, sizeof(RtCudaScalars)}},
+    {"control_end", control_end, 2, {8, sizeof(RtCudaScalars)}},
+    {"check_finite", check_finite, 5, {8, sizeof(RtCudaTensor), 8, 8, 8}},
+    {"test_add", test_add, 3, {8, 8, 8}},
+    {"test_scale", test_scale, 5, {8, 8, 8, 8, 8}},
+    {"test_fault", test_fault, 2, {8, 8}},
+    {"test_advance", test_advance, 1, {8}},
+};
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values)
+{
+    static const char message[] = "ptxas error: the fake driver compiles nothing\n";
+    (void)image;
+    *module = (CUmodule)(void *)kernels;
+    if (!fake_cuda_mode("image"))
+        return CUDA_SUCCESS;
+    for (unsigned i = 0; i < n; i++)
+        if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+            memcpy(values[i], message, sizeof message);
+    return CUDA_ERROR_INVALID_PTX;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    (void)module;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    (void)module;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (!strcmp(kernels[i].name, name)) {
+            *function = (CUfunction)(void *)&kernels[i];
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    (void)function;
+    (void)attribute;
+    (void)value;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **args, void **extra)
+{
+    (void)shared;
+    (void)stream;
+    (void)extra;
+    const Kernel *kernel = (const Kernel *)(void *)function;
+    if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z)
+        return CUDA_ERROR_INVALID_VALUE;
+    char packed[MOST_ARGS * MOST_ARG_BYTES] = {0};
+    for (int i = 0; i < kernel->n_args; i++)
+        memcpy(packed + i * MOST_ARG_BYTES, args[i], kernel->arg_bytes[i]);
+    fake_cuda_enqueue(kernel->run, packed, sizeof packed);
+    fake.launches++;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **args, void **extra)
+{
+    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                          config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, args, extra);
+}

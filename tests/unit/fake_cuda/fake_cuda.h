@@ -1,0 +1,16 @@
+/* fake_cuda: a CUDA driver without a device, for tests. Device memory is the host's, every operation is done at once, and
+ * while a stream is captured operations are kept, to be done when the graph is launched. */
+#ifndef TESTS_UNIT_FAKE_CUDA_H
+#define TESTS_UNIT_FAKE_CUDA_H
+
+#include <stddef.h>
+
+typedef void (*FakeFn)(const void *data);
+
+/* Does fn over a copy of the data: now, or with every launch of the graph that is being captured. */
+void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes);
+
+/* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, memory, lost, symbol, image. */
+int fake_cuda_mode(const char *name);
+
+#endif
