@@ -114,7 +114,7 @@ const char *diag_nearest(const char *name, const char *const *names, uint32_t n)
     uint32_t best_edits = (uint32_t)strlen(name) / 3 + 1;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t distance = edits(name, names[i]);
-        if (distance <= best_edits && (!best || distance < best_edits)) {
+        if (distance <= best_edits && distance < strlen(name) && (!best || distance < best_edits)) {
             best = names[i];
             best_edits = distance;
         }

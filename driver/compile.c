@@ -171,6 +171,7 @@ static Status load_model(Session *s, DriverCompiled *c)
         .keep = has_input(r, "keep"),
         .param_dtype = c->precision.param,
         .span = r->pretrained.span,
+        .overrides_span = r->text_config.span,
     };
     if (!request.models_dir)
         return STATUS_ENV;

@@ -184,7 +184,7 @@ Status front_config_load(Session *s, const FrontModelRequest *request, FrontConf
     TRY(front_config_find(s, request, &place));
     TRY(session_read_source(s, place.path, request->span, &source));
     TRY(front_config_parse(s, place.path, source.text, source.length, request->overrides_json,
-                           request->span, out));
+                           request->overrides_span, out));
     out->weights_dir = place.weights_dir;
     return STATUS_OK;
 }

@@ -13,7 +13,7 @@ typedef struct FrontConfig {
     FrontValue keys;  /* DICT: text_config, or the whole, under the overrides; in one layout */
     FrontValue outer; /* DICT: what stands around text_config; empty where there is none */
     FrontValue laid;  /* DICT: the overrides, which have no place in the file */
-    Span span;        /* of the recipe's key */
+    Span span;        /* of the recipe's key that lays values over */
 } FrontConfig;
 
 /* Each tower that is left out becomes a record. */

@@ -14,6 +14,7 @@ typedef struct FrontModelRequest {
     bool positions, segments, keep; /* which optional inputs the batches have */
     DType param_dtype;              /* what `round(x)` rounds to */
     Span span;                      /* of the recipe's key, for errors */
+    Span overrides_span;            /* of the overrides */
 } FrontModelRequest;
 
 typedef struct FrontModel {

@@ -35,7 +35,8 @@ static Status load_config(Session *s, const FrontModelRequest *request, FrontCon
         return front_config_load(s, request, out);
     const char *text = request->overrides_json ? request->overrides_json : "{}";
     session_add_source(s, (Source){sym(s, "model config"), text, strlen(text)});
-    return front_config_parse(s, "model config", text, strlen(text), NULL, request->span, out);
+    return front_config_parse(s, "model config", text, strlen(text), NULL, request->overrides_span,
+                              out);
 }
 
 static Status write_out(Session *s, const FrontModelRequest *request, const FrontConfig *config,
@@ -85,7 +86,7 @@ Status front_model_from_text(Session *s, const FrontModelRequest *request, const
     FrontEval e;
     session_add_source(s, (Source){sym(s, "config.json"), config_json, strlen(config_json)});
     TRY(front_config_parse(s, "config.json", config_json, strlen(config_json),
-                           request->overrides_json, request->span, &config));
+                           request->overrides_json, request->overrides_span, &config));
     TRY(front_model_parse(s, "text.model", definition, strlen(definition), &defs));
     TRY(write_out(s, request, &config, &defs, "text.model", &e));
     give(&e, &config, out_model);

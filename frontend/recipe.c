@@ -102,21 +102,24 @@ static const char *word_below(Loader *l, const char *path, const char *section)
 static const char *suggest(Loader *l, const char *section, const char *name)
 {
     const char *names[N_KEYS], *last[N_KEYS];
-    uint32_t n = 0;
+    uint32_t n = 0, n_last = 0;
     for (uint32_t i = 0; i < N_KEYS; i++) {
         const char *word = word_below(l, keys[i].path, section);
         if (word)
             names[n++] = word;
         const char *dot = strrchr(keys[i].path, '.');
-        last[i] = dot ? dot + 1 : keys[i].path;
+        if (!dot || dot[1] != '*')
+            last[n_last++] = dot ? dot + 1 : keys[i].path;
     }
     const char *near = diag_nearest(name, names, n);
     if (near)
         return *section ? arena_printf(l->s->arena, "%s.%s", section, near) : near;
-    near = diag_nearest(name, last, N_KEYS);
-    for (uint32_t i = 0; near && i < N_KEYS; i++)
-        if (last[i] == near)
+    near = diag_nearest(name, last, n_last);
+    for (uint32_t i = 0; near && i < N_KEYS; i++) {
+        const char *dot = strrchr(keys[i].path, '.');
+        if (near == (dot ? dot + 1 : keys[i].path))
             return keys[i].path;
+    }
     return NULL;
 }
 

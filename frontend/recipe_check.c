@@ -24,8 +24,12 @@ static Status world_of(Session *s, const FrontRecipe *r, int64_t world, FrontBat
 {
     b->tp = r->tp_size.v;
     b->pp = r->pp_size.v;
-    if (b->tp > 1 << 20 || b->pp > 1 << 20 || r->dp_size.v > 1 << 20) {
-        diag(s, r->tp_size.span, recipe_unsupported, "distributed",
+    enum { MOST_RANKS = 1 << 20 };
+    if (b->tp > MOST_RANKS || b->pp > MOST_RANKS || r->dp_size.v > MOST_RANKS) {
+        const FrontInt *size = b->tp > MOST_RANKS   ? &r->tp_size
+                               : b->pp > MOST_RANKS ? &r->pp_size
+                                                    : &r->dp_size;
+        diag(s, size->span, recipe_unsupported, "distributed",
              "more than 2^20 ranks along one axis");
         return STATUS_USER;
     }
@@ -33,10 +37,11 @@ static Status world_of(Session *s, const FrontRecipe *r, int64_t world, FrontBat
     if (!b->world) {
         int64_t dp = r->dp_size.given ? r->dp_size.v : 1;
         b->world = b->tp * b->pp * dp;
-        diag(s, r->dp_size.span, recipe_world_default, (long long)b->world, (long long)b->tp,
+        Span whole = {.file = sym(s, r->path)};
+        diag(s, r->dp_size.given ? r->dp_size.span : whole, recipe_world_default, (long long)b->world, (long long)b->tp,
              (long long)b->pp, (long long)dp);
     }
-    Span span = world ? no_span : r->world_size.span;
+    Span span = !world ? r->world_size.span : b->tp > 1 ? r->tp_size.span : r->pp_size.span;
     if (b->world % (b->tp * b->pp)) {
         diag(s, span, recipe_world, (long long)b->world, (long long)b->tp, (long long)b->pp);
         return STATUS_USER;

@@ -204,16 +204,16 @@ static Sym choose(const FrontField *v, const char *text)
 
 static void not_a_choice(const FrontField *v, const FrontNode *node)
 {
-    char *list = arena_strndup(v->s->arena, v->rule, strlen(v->rule));
-    const char *names[16];
+    const char *names[16], *list = "";
     uint32_t n = 0;
-    for (char *at = list; n < 16;) {
+    for (const char *at = v->rule; n < 16; at++) {
         size_t length = strcspn(at, "|");
-        names[n++] = intern_n(&v->s->interner, at, length);
-        if (!at[length])
+        names[n] = intern_n(&v->s->interner, at, length);
+        list = arena_printf(v->s->arena, "%s%s%s", list, n ? ", " : "", names[n]);
+        n++;
+        at += length;
+        if (!*at)
             break;
-        at[length] = ' ';
-        at += length + 1;
     }
     diag(v->s, node->span, recipe_choice, v->path, node->text, list);
     const char *near = diag_nearest(node->text, names, n);

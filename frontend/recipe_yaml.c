@@ -16,6 +16,7 @@ typedef struct Anchor {
 typedef struct Reader {
     Session *s;
     Sym file;
+    size_t length;
     yaml_parser_t parser;
     yaml_event_t event;
     VEC(Anchor) anchors;
@@ -38,8 +39,9 @@ static Status next_event(Reader *r)
     if (yaml_parser_parse(&r->parser, &r->event))
         return STATUS_OK;
     memset(&r->event, 0, sizeof r->event);
-    yaml_mark_t at = r->parser.problem_mark;
     const char *context = r->parser.context;
+    bool at_end = context && r->parser.problem_mark.index >= r->length; /* then where it began */
+    yaml_mark_t at = at_end ? r->parser.context_mark : r->parser.problem_mark;
     diag(r->s, span_of(r, at, at), recipe_syntax,
          r->parser.problem ? r->parser.problem : "not readable as text", context ? ", " : "",
          context ? context : "");
@@ -178,7 +180,7 @@ static Status read_documents(Reader *r, FrontNode **out_root)
 
 Status front_yaml_parse(Session *s, const Source *source, FrontNode **out_root)
 {
-    Reader r = {.s = s, .file = source->name};
+    Reader r = {.s = s, .file = source->name, .length = source->length};
     if (!yaml_parser_initialize(&r.parser)) {
         diag(s, no_span, environment, "out of memory");
         return STATUS_ENV;

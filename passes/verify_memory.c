@@ -93,6 +93,9 @@ static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
         return;
     diag(v->c->s, ir_op(g, op)->span, memory_no_place, verify_memory_op_name(v, op),
          verify_memory_name(v, in));
+    if (place->base.i)
+        diag(v->c->s, ir_value(g, place->base)->span, memory_made_here,
+             verify_memory_name(v, place->base));
     v->status = STATUS_BUG;
 }
 

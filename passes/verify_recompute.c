@@ -2,7 +2,7 @@
  *   - names an op of the forward pass of its own instance, of the same kind, attributes (random keys among them) and types;
  *   - reads, operand by operand, what its original reads: the same value, or that value's replay;
  *   - has no effect (no state update, no cache, no discrete choice);
- *   - comes after every gradient that flows into its block from outside.
+ *   - comes after every gradient that flows into its block, or part of a block, from outside.
  * It trusts nothing that recompute and autodiff noted down, only the plan. */
 #include "passes/pass.h"
 
@@ -54,8 +54,8 @@ static bool same_input(const IrGraph *g, IrValue replayed, IrValue original)
 static bool attrs_equal(IrAttrType type, const IrAttr *a, const IrAttr *b)
 {
     switch (type) {
-    case IR_ATTR_F64:
-        return a->f == b->f;
+    case IR_ATTR_F64: /* bits: -0 and 0 are two factors */
+        return !memcmp(&a->f, &b->f, sizeof a->f);
     case IR_ATTR_BOOL:
         return a->b == b->b;
     case IR_ATTR_SYM:
@@ -133,37 +133,83 @@ static void check_replay(Verifier *v, IrOp op)
     pass_stat(v->c, "replays checked", 1);
 }
 
-/* Gradients flow into a block through what its gradient ops read of other backward ops. */
+/* -- order -- */
+
+static uint64_t key_of(IrScope scope, const IrOpRec *rec)
+{
+    return (uint64_t)scope.i << 32 | rec->instance;
+}
+
+static IrScope part_of(const IrGraph *g, const IrOpRec *rec)
+{
+    IrScope scope = rec->scope, block = ir_scope_block(g->m, scope);
+    while (scope.i && scope.i != block.i && ir_scope_rec(g->m, scope)->kind != IR_SCOPE_PART)
+        scope = ir_scope_rec(g->m, scope)->parent;
+    return scope;
+}
+
+/* The op that makes a backward op's operand, if that is a backward op too. */
+static const IrOpRec *backward_source(const IrGraph *g, const IrOpRec *rec, IrValue in)
+{
+    const IrValueRec *value = ir_value(g, in);
+    if (value->def != IR_DEF_RESULT || is_fwd(rec) || ir_op(g, value->op)->graph != rec->graph)
+        return NULL;
+    return ir_op(g, value->op);
+}
+
+/* Blocks that are replayed as one: a backward op reads across parts what has been replayed. In the others each part
+ * is replayed for itself. */
+static void find_whole_blocks(const Verifier *v, Map *whole)
+{
+    const IrGraph *g = v->g;
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        const IrOpRec *rec = ir_op(g, g->order.at[i]);
+        IrScope block = ir_scope_block(g->m, rec->scope);
+        for (uint32_t n = 0; n < rec->n_in; n++) {
+            const IrOpRec *from = backward_source(g, rec, ir_in(g, g->order.at[i], n));
+            if (from && from->re && ir_scope_block(g->m, from->scope).i == block.i &&
+                part_of(g, from).i != part_of(g, rec).i)
+                map_put(whole, key_of(block, rec), 1);
+        }
+    }
+}
+
+static IrScope unit_of(const IrGraph *g, const Map *whole, const IrOpRec *rec)
+{
+    IrScope block = ir_scope_block(g->m, rec->scope);
+    return map_get(whole, key_of(block, rec), NULL) ? block : part_of(g, rec);
+}
+
+/* Gradients flow into a unit through what its gradient ops read of other units' gradient ops. */
 static void check_order(Verifier *v)
 {
     const IrGraph *g = v->g;
-    Map first_replay; /* (block, instance) -> op */
+    Map whole, first_replay; /* by unit and instance */
+    map_init(&whole, v->c->scratch);
     map_init(&first_replay, v->c->scratch);
+    find_whole_blocks(v, &whole);
     for (uint32_t i = 0; i < g->order.n; i++) {
         const IrOpRec *rec = ir_op(g, g->order.at[i]);
-        uint64_t key = (uint64_t)ir_scope_block(g->m, rec->scope).i << 32 | rec->instance;
+        uint64_t key = key_of(unit_of(g, &whole, rec), rec);
         if (rec->re && !map_get(&first_replay, key, NULL))
             map_put(&first_replay, key, g->order.at[i].i);
     }
     for (uint32_t i = 0; i < g->order.n; i++) {
         const IrOpRec *rec = ir_op(g, g->order.at[i]);
-        IrScope block = ir_scope_block(g->m, rec->scope);
+        IrScope unit = unit_of(g, &whole, rec);
         uint64_t replay;
-        if (rec->re || is_fwd(rec) || !map_get(&first_replay, (uint64_t)block.i << 32 | rec->instance, &replay))
+        if (rec->re || !map_get(&first_replay, key_of(unit, rec), &replay))
             continue;
         for (uint32_t n = 0; n < rec->n_in; n++) {
             IrValue in = ir_in(g, g->order.at[i], n);
-            const IrValueRec *value = ir_value(g, in);
-            if (value->def != IR_DEF_RESULT)
-                continue;
-            const IrOpRec *from = ir_op(g, value->op);
-            bool gradient = from->graph == rec->graph && !from->re && ir_scope_block(g->m, from->scope).i != block.i;
-            if (!gradient || v->position[value->op.i] < v->position[replay])
+            const IrOpRec *from = backward_source(g, rec, in);
+            if (!from || from->re || unit_of(g, &whole, from).i == unit.i ||
+                v->position[ir_value(g, in)->op.i] < v->position[replay])
                 continue;
             IrOp early = {(uint32_t)replay};
-            diag(v->c->s, ir_op(g, early)->span, replay_early, name_of(g, early), value->name);
+            diag(v->c->s, ir_op(g, early)->span, replay_early, name_of(g, early), ir_value(g, in)->name);
             v->status = STATUS_BUG;
-            map_put(&first_replay, (uint64_t)block.i << 32 | rec->instance, value->op.i); /* once per block */
+            map_put(&first_replay, key_of(unit, rec), ir_value(g, in)->op.i); /* once per unit */
         }
     }
 }

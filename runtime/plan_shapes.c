@@ -31,7 +31,7 @@ typedef struct Question { /* about one instruction; the first `no` stays */
 } Question;
 
 enum {
-    REALS = 1 << DTYPE_F64 | 1 << DTYPE_F32 | 1 << DTYPE_BF16 | 1 << DTYPE_F16,
+    REALS = 1 << DTYPE_F64 | 1 << DTYPE_F32 | 1 << DTYPE_BF16,
     WIDE = 1 << DTYPE_F64 | 1 << DTYPE_F32,
     F64 = 1 << DTYPE_F64,
     F32 = 1 << DTYPE_F32,

@@ -64,6 +64,9 @@ static Status prepare_host(Rt *rt, const RtConfig *config)
 {
     rt_arena_touch(&rt->arena, rt->pool);
     TRY(prepare(rt, config->kernels));
+    for (uint32_t i = 0; i < PLAN_KERNEL_COUNT; i++)
+        if (config->kernels[i].start)
+            config->kernels[i].start(rt_pool_threads(rt->pool));
     if (rt->checking)
         rt_check_poison(&rt->check);
     return STATUS_OK;

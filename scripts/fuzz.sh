@@ -18,7 +18,9 @@ bad=0
 for target in ${*:-model ir recipe config tensors plan}; do
     mkdir -p "build-fuzz/corpus/$target"
     log=build-fuzz/$target.log
-    if build-fuzz/fuzz_$target -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=1048576 -verbosity=1 \
+    dict=build-fuzz/seeds/$target.dict
+    [ -f "$dict" ] && dict=-dict=$dict || dict=
+    if build-fuzz/fuzz_$target -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=1048576 -verbosity=1 $dict \
         -artifact_prefix="build-fuzz/findings/$target-" "build-fuzz/corpus/$target" "build-fuzz/seeds/$target" >"$log" 2>&1; then
         echo "fuzz $target: $(grep -o 'Done [0-9]* runs in [0-9]* second(s)' "$log")"
     else

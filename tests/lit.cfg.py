@@ -12,6 +12,7 @@ config.test_exec_root = os.path.join(build, "tests", "out")
 root = os.path.abspath(os.path.join(config.test_source_root, ".."))
 config.environment["PATH"] = os.pathsep.join(
     [os.path.abspath(build), "/usr/lib/llvm-19/bin", config.environment.get("PATH", "/usr/bin:/bin")])
+config.environment["STEPC_COUNTER"] = os.path.join(os.path.abspath(build), "tests", "libcount_allocations.so")
 config.substitutions.append(("%stepc", os.path.join(os.path.abspath(build), "stepc")))
 config.substitutions.append(("%root", root))
 config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures")))

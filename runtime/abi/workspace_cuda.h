@@ -19,8 +19,10 @@ static inline uint64_t plan_cuda_align(uint64_t bytes)
 #define SPLIT_TILE 128
 #define SPLIT_COLUMNS 256
 #define SPLIT_TILE_BYTES (2ull * 2 * SPLIT_TILE * SPLIT_TILE)
+#ifndef SPLIT_BYTES_MOST /* the tests set smaller ones */
 #define SPLIT_BYTES_WANTED (160ull << 20) /* as many groups as fit in this */
 #define SPLIT_BYTES_MOST (544ull << 20)   /* but two, or one, where they fit in this; else a part of one group's queries */
+#endif
 
 /* A group is a (batch, kv head) pair with its query heads; a unit is one tile of queries of one of these heads. */
 typedef struct PlanSplit {
@@ -120,7 +122,9 @@ static inline uint64_t plan_cuda_attention_grad_workspace(const PlanParam *p, co
 
 /* -- lm_loss, lm_loss_grad: logits in f32, all tokens, some columns of the vocabulary at a time -- */
 
+#ifndef CUDA_LOGITS_BYTES
 #define CUDA_LOGITS_BYTES (256ull << 20)
+#endif
 
 static inline int64_t plan_cuda_lm_columns(int64_t tokens, int64_t vocab)
 {

@@ -53,20 +53,20 @@ Status rt_cublas_result(RtCuda *cuda, cublasStatus_t result, const char *what)
 
 /* -- libraries -- */
 
-/* By its name, as the system finds libraries; else where the toolkit is installed. */
-static void *open_library(const char *name, const char **out_error)
+/* By its name, as the system finds libraries; else where the toolkit is installed. out_error: why not by its name. */
+static void *open_library(Session *s, const char *name, const char **out_error)
 {
     static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/targets/x86_64-linux/lib/"};
-    *out_error = NULL;
+    *out_error = "not found";
     for (unsigned i = 0; i < sizeof folders / sizeof *folders; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s%s", folders[i], name);
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library)
             return library;
-        const char *error = dlerror();
-        if (i == 0)
-            *out_error = error;
+        const char *error = dlerror(); /* alive until the next call */
+        if (i == 0 && error)
+            *out_error = arena_strndup(s->arena, error, strlen(error));
     }
     return NULL;
 }
@@ -89,9 +89,9 @@ static Status load_driver(RtCuda *cuda)
 {
     static const char name[] = "libcuda.so.1";
     const char *error;
-    cuda->driver_library = open_library(name, &error);
+    cuda->driver_library = open_library(cuda->s, name, &error);
     if (!cuda->driver_library) {
-        diag(cuda->s, no_span, cuda_no_driver, error ? arena_printf(cuda->s->arena, "%s", error) : name);
+        diag(cuda->s, no_span, cuda_no_driver, error);
         return STATUS_ENV;
     }
     /* the version first: an old driver lacks functions, and the version is what can be acted upon */
@@ -112,9 +112,9 @@ static Status load_lt(RtCuda *cuda)
 {
     static const char name[] = "libcublasLt.so.13";
     const char *error;
-    cuda->lt_library = open_library(name, &error);
+    cuda->lt_library = open_library(cuda->s, name, &error);
     if (!cuda->lt_library) {
-        diag(cuda->s, no_span, cuda_library, name, error ? arena_printf(cuda->s->arena, "%s", error) : "not found");
+        diag(cuda->s, no_span, cuda_library, name, error);
         return STATUS_ENV;
     }
     TRY(find_symbols(cuda, cuda->lt_library, name, lt_symbols, N_LT_SYMBOLS, &cuda->lt));

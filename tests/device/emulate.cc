@@ -243,7 +243,7 @@ static void run_block(int threads)
             current = runnable[head++];
         }
         if (head > 4096) {
-            runnable.erase(runnable.begin(), runnable.begin() + (ptrdiff_t)head);
+            runnable.erase(runnable.begin(), runnable.begin() + (long)head);
             head = 0;
         }
         emulate_switch(&scheduler_sp, fibers[current].sp);

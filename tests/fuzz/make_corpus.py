@@ -6,6 +6,7 @@ usage: make_corpus.py STEPC OUT
 import glob
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -50,9 +51,11 @@ def config(name):
 def models():
     for name, family in FIXTURES.items():
         put("model", name, definition(f"models/{family}/{family}.model") + b"\0" + read(config(name)))
-    flat = json.dumps({"model_type": "none"}).encode()
     for path in files("tests/ops/*.model", "tests/cases/Inputs/*.model"):
-        put("model", path, definition(path) + b"\0" + flat)
+        text = definition(path)
+        kind = re.search(rb'for "([^"]+)"', text).group(1).decode()
+        plain = json.dumps({"model_type": kind}).encode()
+        put("model", path, text + b"\0" + (read("tests/cases/Inputs/one/config.json") if kind == "llama" else plain))
 
 
 def configs():
@@ -107,7 +110,22 @@ def compiled():
                 at = data.find(b"step\x01\0\0\0", at + 1)
 
 
-for make in (models, configs, recipes, tensors, compiled):
+def words(target, path, pattern):
+    """What a text is made of, for libFuzzer's -dict."""
+    found = sorted(set(re.findall(pattern, read(path).decode())))
+    assert len(found) > 10, path
+    with open(os.path.join(OUT, target + ".dict"), "w") as f:
+        f.writelines(f'"{word}"\n' for word in found)
+
+
+def dictionaries():
+    words("model", "frontend/model_lexer.l", r"(?m)^\"(\w+)\" ")
+    words("ir", "ir/ops.def", r"(?m)^OP\((\w+)")
+    words("recipe", "frontend/recipe_keys.def", r"\b(\w+)[.\"]")
+    words("config", "models/gemma4/gemma4.model", r"\b(\w{5,})\b")
+
+
+for make in (models, configs, recipes, tensors, compiled, dictionaries):
     make()
 for target in ("model", "config", "recipe", "tensors", "ir", "plan"):
     n = len(os.listdir(os.path.join(OUT, target)))

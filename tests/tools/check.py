@@ -2,6 +2,7 @@
 """check: compares what a step executable wrote with a fixture's reference, or with another run, bit for bit.
 
   check.py parity FIXTURE_DIR LOG GRADS SAVE_DIR     the figures that f32 runs must reach
+  check.py bf16 FIXTURE_DIR LOG GRADS                the figures that bf16 runs must reach
   check.py same LOG LOG... [-- GRADS GRADS...]       losses, norms and gradients bit-identical
   check.py plan JSON EXPR, plan2 JSON JSON EXPR      a Python expression over plan reports p (and q)
   check.py tensors FILE EXPR                         the same over a safetensors file: t, name to (shape, values)
@@ -98,6 +99,22 @@ def parity(fixture, log, grads, save):
     print("ok first loss %.1e, losses %.1e, norms %.1e, gradients %.1e, final %.1e" % (first, loss, norm, grad, final))
 
 
+def bf16(fixture, log, grads):
+    """The first loss within 1 % of f32, and all gradients as one vector within 1.1 times PyTorch's own error in bf16."""
+    reference = json.load(open(fixture + "/reference.json"))
+    first = near("first loss", read_log(log)[0]["loss"], reference["losses"][0], 1e-2)
+    got = {strip(n): t for n, t in read(grads).items()}
+    want = {strip(n): t for n, t in read(fixture + "/grads.safetensors").items()}
+    if set(got) != set(want):
+        fail("gradients of %s" % sorted(set(got) ^ set(want))[:5])
+    top = sum((x - y) ** 2 for n in want for x, y in zip(got[n][1], want[n][1]))
+    bottom = sum(y * y for n in want for y in want[n][1])
+    error, bound = math.sqrt(top / bottom), 1.1 * reference["bf16_torch"]["grad_rel_l2"]
+    if not error <= bound:
+        fail("gradients: relative error %.3e > %.3e" % (error, bound))
+    print("ok first loss %.1e, gradients %.2e of at most %.2e" % (first, error, bound))
+
+
 def same(arguments):
     split = arguments.index("--") if "--" in arguments else len(arguments)
     logs, grads = arguments[:split], arguments[split + 1:]
@@ -145,6 +162,8 @@ def add(source, target, name, shape):
 if __name__ == "__main__":
     if sys.argv[1] == "parity":
         parity(*sys.argv[2:6])
+    elif sys.argv[1] == "bf16":
+        bf16(*sys.argv[2:5])
     elif sys.argv[1] == "same":
         same(sys.argv[2:])
     elif sys.argv[1] == "plan":

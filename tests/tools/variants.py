@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""variants: one fixture under every setting that may not change a bit: losses, norms and gradients of all 8 steps are equal.
+"""variants: one fixture under every setting that may not change a bit: losses, norms and gradients of all 8 steps are equal. On the
+way: the allocated arena is the planned one, no step behind the second allocates, and memory that no line lists is within 8 MiB.
 
   variants.py STEPC RECIPE FIXTURE SEQ WORK_DIR [KEY=VALUE...]
 """
@@ -11,12 +12,32 @@ import sys
 
 import check
 
+COUNTER = os.path.abspath(os.environ.get("STEPC_COUNTER", "build/tests/libcount_allocations.so"))
+
 
 def run(words):
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         check.fail("%s\n%s" % (" ".join(words), done.stderr[-800:]))
     return done.stdout
+
+
+def allocations(words, steps, work):
+    path = work + "/allocations"
+    environment = dict(os.environ, LD_PRELOAD=COUNTER, COUNT_ALLOCATIONS=path)
+    done = subprocess.run([*words, "--steps", str(steps)], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        check.fail("%s\n%s" % (" ".join(words), done.stderr[-800:]))
+    return int(open(path).read())
+
+
+def hold_memory(name, words, work):
+    few, many = (allocations(words, n, work) for n in (2, 8))
+    if few != many or few == 0:
+        check.fail("%s: %d allocations in 2 steps, %d in 8" % (name, few, many))
+    listed = re.search(r"^memory \| not listed +(-?\d+) B", run([*words, "--bench", "2"]), re.M)
+    if not listed or int(listed[1]) > 8 << 20:
+        check.fail("%s: memory that no line lists: %s" % (name, listed and listed[1]))
 
 
 def main(stepc, recipe, fixture, seq, work, *more):
@@ -49,6 +70,8 @@ def main(stepc, recipe, fixture, seq, work, *more):
             arena = re.search(r"^arena \| (\d+) B .*planned, (\d+) B allocated", out, re.M)
             if not arena or arena[1] != arena[2]:
                 check.fail("planned and allocated arena differ: %s" % out[:200])
+        if name in ("none", "block", "submodule", "selective"):
+            hold_memory(name, [exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors"], work)
         os.remove(exe)
     check.same([*logs, "--", *grads])
 

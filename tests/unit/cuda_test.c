@@ -9,9 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/abi/workspace_cuda.h"
 #include "runtime/cuda/device.h"
-#include "runtime/cuda/gemm.h"
 #include "runtime/rt.h"
 
 enum { SIDE = 8, WIDTH = SIDE * SIDE, STEPS = 4, CHILD_TEXT = 1 << 16 };
@@ -173,6 +171,7 @@ static TestPlan *test_plan(void)
         .deaths = table(p, p->deaths, 2),
         .states = table(p, p->states, 3),
         .inputs = table(p, p->inputs, 1),
+        .kept = table(p, p->grads, 0),
         .grads = table(p, p->grads, 1),
         .outside = table(p, p->outside, 1),
         .strings = table(p, p->strings, sizeof p->strings),
@@ -254,8 +253,6 @@ const RtCudaKernel rt_cuda_kernels[PLAN_KERNEL_COUNT] = {
     [PLAN_KERNEL_advance] = {launch_advance, NULL},
 };
 
-const StepProgram step_program;
-
 /* -- the child -- */
 
 static void set_ids(const Rt *rt, int32_t id)
@@ -301,27 +298,210 @@ static void print_results(Rt *rt)
         printf("%.9g %.9g\n", (double)acc[i], (double)acc2[i]);
 }
 
-static Status use(Rt *rt, char **argv)
+static Status profile_step(Rt *rt)
 {
-    bool hook = !strcmp(argv[0], "hook"), bench = !strcmp(argv[0], "bench");
+    RtProfile profile;
+    RtStepResult result;
+    rt_profile_init(rt->s, rt->plan.n_instrs, &profile);
+    rt->profile = &profile;
+    TRY(rt_step(rt, 0.5f, NULL, NULL, &result));
+    rt->profile = NULL;
+    rt_profile_kernels(&rt->plan, &profile, stdout);
+    return STATUS_OK;
+}
+
+static Status use(Rt *rt, const char *mode)
+{
     float *w = (void *)(rt->arena.base + AT_W);
     for (int i = 0; i < WIDTH; i++)
         w[i] = 0.5f * (float)(i - 20);
     if (getenv("TEST_INFINITE"))
         w[3] = (float)(1.0 / 0.0);
     TRY(rt_loaded(rt));
-    RtProfile profile;
-    if (bench) {
-        rt_profile_init(rt->s, rt->plan.n_instrs, &profile);
-        rt->profile = &profile;
-    }
-    TRY(run_steps(rt, hook));
-    rt->profile = NULL;
-    if (bench)
-        rt_profile_kernels(&rt->plan, &profile, stdout);
-    if (bench)
-        TRY(rt_cuda_print_launches_and_products(rt->device, stdout));
+    if (!strcmp(mode, "profile"))
+        return profile_step(rt);
+    TRY(run_steps(rt, !strcmp(mode, "hook")));
     TRY(rt_before_save(rt));
     print_results(rt);
     return STATUS_OK;
+}
+
+static Status describe(Session *s, const StepProgram *program)
+{
+    RtPlan plan;
+    RtDevice *device = NULL;
+    TRY(rt_plan_map(s, program->plan, program->plan_bytes, 0, &plan));
+    Status status = rt_device_cuda.open(s, &device);
+    if (status == STATUS_OK)
+        status = rt_device_cuda.describe(device, &plan, program, stdout);
+    rt_device_cuda.close(device);
+    return status;
+}
+
+static int child(const char *mode)
+{
+    Session *s = session_new(stdout);
+    TestPlan *plan = test_plan();
+    StepProgram program = {.plan = plan, .plan_bytes = sizeof *plan};
+    RtConfig config = {
+        .device = &rt_device_cuda,
+        .check = !strcmp(mode, "check"),
+        .no_graph = !strcmp(mode, "plain"),
+        .tune = getenv("TEST_TUNE"),
+    };
+    Rt *rt = NULL;
+    Status status = !strcmp(mode, "describe") ? describe(s, &program) : rt_open(s, &program, &config, &rt);
+    if (rt && status == STATUS_OK)
+        status = use(rt, mode);
+    if (rt)
+        rt_close(rt);
+    session_free(s);
+    free(plan);
+    fflush(stdout);
+    return status;
+}
+
+/* -- the parent -- */
+
+typedef struct Said {
+    int status;
+    char text[CHILD_TEXT];
+} Said;
+
+/* fake: NULL: no fake libraries at all. */
+static Said *run_child(const char *mode, const char *fake)
+{
+    static Said said; /* of the latest child */
+    char self[512], command[2048];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH='%s' FAKE_CUDA='%s' '%s' --child %s 2>&1",
+             fake ? FAKE_CUDA_DIR : "/nowhere", fake ? fake : "", self, mode);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(said.text, 1, sizeof said.text - 1, pipe);
+    said.text[n] = 0;
+    int status = pclose(pipe);
+    said.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return &said;
+}
+
+static void assert_said(const Said *said, int status, const char *part)
+{
+    if (said->status != status || !strstr(said->text, part))
+        print_error("exit %d, said:\n%s\n", said->status, said->text);
+    assert_int_equal(said->status, status);
+    assert_non_null(strstr(said->text, part));
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    assert_said(run_child("graph", "no_device"), STATUS_ENV,
+                "needs an NVIDIA GPU, and the driver offers none: no CUDA-capable device");
+    assert_said(run_child("graph", "capability"), STATUS_ENV, "`Fake H200` has compute capability 8.0");
+    assert_said(run_child("graph", "old"), STATUS_ENV, "the CUDA driver is for CUDA 12.4");
+    assert_said(run_child("graph", "lt_old"), STATUS_ENV, "`libcublasLt.so.13` has version 120000");
+    assert_said(run_child("graph", "memory"), STATUS_ENV, "needs 2097152 bytes (2.00 MiB) of memory on `Fake H200`");
+    assert_said(run_child("graph", "image"), STATUS_ENV, "the fake driver compiles nothing");
+    assert_said(run_child("graph", "lost"), STATUS_ENV, "the device stopped: CUDA_ERROR_ILLEGAL_ADDRESS");
+}
+
+static void test_no_driver(void **state)
+{
+    (void)state;
+    const Said *said = run_child("graph", NULL);
+    if (said->status == STATUS_OK)
+        skip(); /* this machine has one, and a GPU */
+    assert_said(said, STATUS_ENV, "there is no CUDA driver: libcuda.so.1: cannot open");
+}
+
+/* The same by plain arithmetic; small numbers, exact in f32. */
+static void expect_results(char *out, size_t size)
+{
+    double acc[WIDTH] = {0}, acc2[WIDTH] = {0}, w[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        w[i] = 0.5 * (i - 20);
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < WIDTH; i++) {
+            double c = w[i % SIDE]; /* the bias, by column */
+            for (int k = 0; k < SIDE; k++)
+                c += w[k * SIDE + i / SIDE] * (w[k * SIDE + i % SIDE] * step + 10 + step);
+            acc[i] += w[i] * step + 10 + step;
+            acc2[i] += c;
+        }
+    size_t n = (size_t)snprintf(out, size, "done %d lr 0.5\nstep %d\n", STEPS, STEPS);
+    for (int i = 0; i < WIDTH; i++)
+        n += (size_t)snprintf(out + n, size - n, "%.9g %.9g\n", acc[i], acc2[i]);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    static char expected[CHILD_TEXT];
+    expect_results(expected, sizeof expected);
+    assert_said(run_child("graph", "works"), STATUS_OK, expected);
+    assert_said(run_child("plain", "works"), STATUS_OK, expected);
+    assert_said(run_child("check", "works"), STATUS_OK, expected);
+    assert_said(run_child("hook", "works"), STATUS_OK, expected);
+    assert_said(run_child("hook", "works"), STATUS_OK, "hook ");
+    assert_said(run_child("profile", "works"), STATUS_OK, "gemm ");
+}
+
+static void test_reports(void **state)
+{
+    (void)state;
+    setenv("TEST_FAULT", "1", 1);
+    assert_said(run_child("graph", "works"), STATUS_USER,
+                "step 1, `layer %x` (t.model:11): id 99 of token 7 is outside the table of 50 rows");
+    unsetenv("TEST_FAULT");
+    setenv("TEST_INFINITE", "1", 1);
+    assert_said(run_child("check", "works"), STATUS_OK, "step 1, `layer %x` (kernel `concat`) made `%x` non-finite");
+    unsetenv("TEST_INFINITE");
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    const Said *said = run_child("describe", "works");
+    assert_said(said, STATUS_OK, "device | Fake H200 | 132 multiprocessors");
+    assert_said(said, STATUS_OK, "launches | 5 instructions in 4");
+    assert_said(said, STATUS_OK, "product | 8x8x8 tn f32 f32 f32 ld 8,8,8 bias f32 | 1 times | id 1 ");
+}
+
+static void test_tune(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/stepc-tune-XXXXXX", line[512] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    setenv("TEST_TUNE", path, 1);
+    assert_said(run_child("graph", "works"), STATUS_OK, "done 4");
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "stepc-tune 1 | cublasLt 130100 | Fake H200 | workspace 65536\n");
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_non_null(strstr(line, " | 8x8x8 tn f32 f32 f32 ld 8,8,8 bias f32 align 256,256,256\n"));
+    fclose(file);
+    assert_said(run_child("graph", "works"), STATUS_OK, "done 4");
+    file = fopen(path, "a");
+    fputs("1 2 three\n", file);
+    fclose(file);
+    assert_said(run_child("graph", "works"), STATUS_USER, "malformed tuning file");
+    unsetenv("TEST_TUNE");
+    unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--child"))
+        return child(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_no_driver), cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_reports), cmocka_unit_test(test_describe),  cmocka_unit_test(test_tune),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

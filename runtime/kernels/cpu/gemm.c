@@ -27,3 +27,19 @@ void rt_gemm_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scrat
     else
         gemm_tile_f32(call, chunk, scratch);
 }
+
+/* OpenBLAS keeps its packing buffers in a pool of its own and maps one whenever more products run at once than ever
+ * before. Taking and returning as many as there are workers leaves nothing to map within a step. */
+void *blas_memory_alloc(int place);
+void blas_memory_free(void *buffer);
+
+void rt_gemm_start(uint32_t threads)
+{
+    enum { MOST = 64 };
+    void *buffers[MOST];
+    uint32_t n = threads < MOST ? threads : MOST;
+    for (uint32_t i = 0; i < n; i++)
+        buffers[i] = blas_memory_alloc(0);
+    for (uint32_t i = 0; i < n; i++)
+        blas_memory_free(buffers[i]);
+}

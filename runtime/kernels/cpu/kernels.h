@@ -7,6 +7,7 @@
 
 /* Once per process, before any kernel runs: every library call is single-threaded. */
 void rt_cpu_kernels_start(void);
+void rt_gemm_start(uint32_t threads);
 
 extern const RtKernel rt_kernel_fused; /* runtime/fused.c */
 

@@ -25,7 +25,7 @@ void rt_cpu_kernels_start(void)
 
 const RtKernel rt_kernels[PLAN_KERNEL_COUNT] = {
     [PLAN_KERNEL_fused] = {"fused", fused_phases, fused_chunks, fused_run},
-    [PLAN_KERNEL_gemm] = {"gemm", NULL, rt_gemm_chunks, rt_gemm_run},
+    [PLAN_KERNEL_gemm] = {"gemm", NULL, rt_gemm_chunks, rt_gemm_run, rt_gemm_start},
     [PLAN_KERNEL_embed] = {"embed", NULL, rt_embed_chunks, rt_embed_run},
     [PLAN_KERNEL_embed_grad] = {"embed_grad", rt_embed_grad_phases, rt_embed_grad_chunks,
                                 rt_embed_grad_run},

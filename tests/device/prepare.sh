@@ -1,0 +1,64 @@
+#!/bin/sh
+# Builds all that run_all.sh runs on a machine with a GPU, where nothing is built: step executables of the fixtures in f32
+# and bf16 and of the full-size models, and the device test programs.
+#   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]      WHAT: fixtures bf16 full tests (default: all)
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${1:-$root/build}
+out=${2:-$root/.device}
+[ $# -gt 2 ] && shift 2 || set -- fixtures bf16 full tests
+stepc=$build/stepc
+fixtures="gpt2 llama3 mistral qwen2 gemma4_e2b gemma4_e4b gemma4_31b"
+mkdir -p "$out/steps" "$out/tests" "$out/lib"
+
+seq_of() { # a fixture's sequence length, from the shape of its batch
+    python3 - "$root/tests/fixtures/$1/batch.safetensors" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+print(json.loads(data[8:8 + n])["input_ids"]["shape"][1])
+PY
+}
+
+fixture() { # NAME MODEL ARGUMENTS...
+    name=$1 model=$2
+    shift 2
+    "$stepc" build "$root/tests/parity/Inputs/fixture.yaml" --target cuda \
+        --set model.pretrained_model_name_or_path="$root/tests/fixtures/$model" \
+        --set dataset.seq_length="$(seq_of "$model")" "$@" -o "$out/steps/$name.step"
+}
+
+full() { # NAME: the recipe beside this script
+    "$stepc" build "$root/tests/device/$1.yaml" --target cuda -o "$out/steps/$1.step"
+}
+
+for what; do
+    case $what in
+    fixtures)
+        for model in $fixtures; do
+            fixture "$model.f32" "$model"
+            fixture "$model.f32.block" "$model" --set stepc.recompute.policy=block
+            fixture "$model.f32.submodule" "$model" --set stepc.recompute.policy=submodule
+        done ;;
+    bf16)
+        for model in $fixtures; do
+            fixture "$model.bf16" "$model" --set model.torch_dtype=bfloat16
+            fixture "$model.bf16.block" "$model" --set model.torch_dtype=bfloat16 --set stepc.recompute.policy=block
+        done ;;
+    full)
+        for recipe in "$root"/tests/device/*.yaml; do
+            full "$(basename "$recipe" .yaml)"
+        done ;;
+    tests)
+        for program in "$build"/tests/device/*; do
+            [ -f "$program" ] && [ -x "$program" ] && cp "$program" "$out/tests/"
+        done ;;
+    *)
+        echo "prepare.sh: unknown part $what" >&2
+        exit 1 ;;
+    esac
+done
+for library in /usr/lib/x86_64-linux-gnu/libcjson.so.1 /usr/lib/x86_64-linux-gnu/libcmocka.so.0; do
+    [ -e "$library" ] && cp -L "$library" "$out/lib/"
+done
+du -sh "$out"

@@ -1,0 +1,116 @@
+#!/bin/sh
+# Runs on a machine with a GPU what prepare.sh has built, and prints a table. Builds nothing.
+#   tests/device/run_all.sh [DIR [WHAT...]]      DIR: prepare.sh's OUT; WHAT: tests f32 bf16 same full (default: all)
+# $OUT, or a folder in /tmp, gets the logs. Exit 0: every row is ok.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+dir=${1:-$root/.device}
+[ $# -gt 1 ] && shift || set -- tests f32 bf16 same full
+out=${OUT:-$(mktemp -d)}
+work=$(mktemp -d)
+check="python3 $root/tests/tools/check.py"
+fixtures="gpt2 llama3 mistral qwen2 gemma4_e2b gemma4_e4b gemma4_31b"
+failed=0
+
+lt=$(ldconfig -p 2>/dev/null | sed -n 's/.*libcublasLt\.so\.13 .*=> //p' | head -1)
+[ -n "$lt" ] || lt=$(find /usr/local/cuda*/ /opt /usr/lib -name libcublasLt.so.13 2>/dev/null | head -1)
+LD_LIBRARY_PATH=$dir/lib:$(dirname "${lt:-/}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+
+row() { # NAME STATUS TEXT
+    [ "$2" -eq 0 ] && verdict=ok || { verdict=FAIL; failed=1; }
+    printf '%-34s %-4s %s\n' "$1" "$verdict" "$3"
+}
+
+last_line() {
+    tail -n 1 "$1" | cut -c 1-140
+}
+
+train() { # NAME STEP ARGUMENTS...: logs and gradients as $work/NAME.*
+    name=$1 step=$2 model=${2%%.*}
+    shift 2
+    fixture=$root/tests/fixtures/$model
+    rm -f "$work/$name.jsonl"
+    timeout 120 "$dir/steps/$step.step" --weights "$fixture" --batch "$fixture/batch.safetensors" \
+        --log "$work/$name.jsonl" --dump-grads "$work/$name.grads" "$@" >"$out/$name.log" 2>&1
+}
+
+tests() {
+    for program in "$dir"/tests/*; do
+        [ -x "$program" ] || continue
+        name=$(basename "$program")
+        begin=$(date +%s)
+        timeout 300 "$program" >"$out/$name.log" 2>&1
+        row "$name" $? "$(($(date +%s) - begin)) s, $(last_line "$out/$name.log")"
+    done
+}
+
+f32() {
+    for model in $fixtures; do
+        train "$model.f32" "$model.f32" --save "$work/$model.save"
+        status=$?
+        if [ $status -eq 0 ]; then
+            $check parity "$root/tests/fixtures/$model" "$work/$model.f32.jsonl" "$work/$model.f32.grads" \
+                "$work/$model.save" >"$out/$model.f32.check" 2>&1
+            status=$?
+            row "$model f32 parity" $status "$(last_line "$out/$model.f32.check")"
+        else
+            row "$model f32 parity" $status "exit $status: $(last_line "$out/$model.f32.log")"
+        fi
+    done
+}
+
+bf16() {
+    for model in $fixtures; do
+        train "$model.bf16" "$model.bf16"
+        status=$?
+        if [ $status -eq 0 ]; then
+            $check bf16 "$root/tests/fixtures/$model" "$work/$model.bf16.jsonl" "$work/$model.bf16.grads" \
+                >"$out/$model.bf16.check" 2>&1
+            status=$?
+            row "$model bf16" $status "$(last_line "$out/$model.bf16.check")"
+        else
+            row "$model bf16" $status "exit $status: $(last_line "$out/$model.bf16.log")"
+        fi
+    done
+}
+
+# Bits: a second run, without the graph, with --check, and under each policy.
+same() {
+    for model in $fixtures; do
+        for form in f32 bf16; do
+            train base "$model.$form" || { row "$model $form bits" 1 "$(last_line "$out/base.log")"; continue; }
+            bad=
+            for other in "again $model.$form" "plain $model.$form --no-graph" "check $model.$form --check" \
+                "block $model.$form.block" "submodule $model.$form.submodule"; do
+                # shellcheck disable=SC2086
+                set -- $other
+                [ -f "$dir/steps/$2.step" ] || continue
+                train "$@" && $check same "$work/base.jsonl" "$work/$1.jsonl" -- "$work/base.grads" "$work/$1.grads" \
+                    >"$out/$model.$form.$1.check" 2>&1 || bad="$bad $1"
+            done
+            [ -z "$bad" ]
+            row "$model $form bits" $? "${bad:+differ:$bad}"
+        done
+    done
+}
+
+full() {
+    for step in "$dir"/steps/full_*.step; do
+        [ -f "$step" ] || continue
+        name=$(basename "$step" .step)
+        begin=$(date +%s)
+        timeout 280 "$step" --bench 10 --tune "$work/tune" --profile "$out/$name.trace.json" >"$out/$name.log" 2>&1
+        status=$?
+        row "$name" $status "$(($(date +%s) - begin)) s, exit $status"
+        sed -n '/^bench/p; /^kernel/,/^device/p; /^device memory/p' "$out/$name.log"
+        [ $status -eq 0 ] || tail -n 3 "$out/$name.log"
+    done
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
+for what; do
+    $what
+done
+rm -rf "$work"
+exit $failed
