@@ -63,11 +63,11 @@ static DType dtype_of_params(const IrModule *m)
     return DTYPE_F32;
 }
 
-static PassOptions default_options(Session *s, const IrModule *m)
+static PassOptions default_options(Session *s, const DriverArgs *args, const IrModule *m)
 {
     DType dtype = dtype_of_params(m);
     PassOptions o = {
-        .target = PASS_TARGET_CPU,
+        .target = args->target && !strcmp(args->target, "cuda") ? PASS_TARGET_CUDA : PASS_TARGET_CPU,
         .micro_batches = m->micro_batches ? m->micro_batches : 1,
         .param = dtype,
         .compute = dtype,
@@ -119,6 +119,19 @@ static Status tell_coverage(Session *s, IrModule *m, const PassOptions *options)
     return STATUS_OK;
 }
 
+/* What a verifier finds is a fault of the text, unless a pass has changed it before. */
+static Status run_passes(PassManager *manager, const PassList *list)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < list->n; i++) {
+        Status status = pass_run(manager, list->at[i]);
+        changed |= !pass_info(list->at[i])->is_verifier;
+        if (status != STATUS_OK)
+            return status == STATUS_BUG && !changed ? STATUS_USER : status;
+    }
+    return STATUS_OK;
+}
+
 Status driver_cmd_opt(Session *s, const DriverArgs *args)
 {
     IrModule *m;
@@ -130,12 +143,11 @@ Status driver_cmd_opt(Session *s, const DriverArgs *args)
     if (args->recipe)
         TRY(driver_read_recipe(s, args->recipe, args, &compiled));
     else
-        compiled.options = default_options(s, m);
+        compiled.options = default_options(s, args, m);
     if (!args->recipe)
         TRY(driver_disable_passes(s, args, &compiled.options));
     TRY(driver_pass_manager(s, args, m, &compiled.options, &manager));
-    for (uint32_t i = 0; i < list.n; i++)
-        TRY(pass_run(&manager, list.at[i]));
+    TRY(run_passes(&manager, &list));
     ir_print(stdout, m);
     Status status = tell_coverage(s, m, &compiled.options);
     for (uint32_t i = 0; !s->strict && i < s->records.n; i++)

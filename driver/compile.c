@@ -45,10 +45,9 @@ static Status one_rank_only(Session *s, const DriverCompiled *c)
 
 /* -- the passes' options -- */
 
-static void add_words(Session *s, const FrontWords *words, DriverList *list)
+static void add_pattern(Session *s, const char *glob, Span span, PassPatterns *list)
 {
-    for (uint32_t i = 0; i < words->v.n; i++)
-        vec_push(s->arena, list, words->v.at[i].v);
+    vec_push(s->arena, list, ((PassPattern){sym(s, glob), span}));
 }
 
 static void fill_groups(Session *s, const DriverCompiled *c, PassOptions *o)
@@ -66,18 +65,14 @@ static void fill_groups(Session *s, const DriverCompiled *c, PassOptions *o)
 
 static void fill_lists(Session *s, const DriverArgs *args, const FrontRecipe *r, PassOptions *o)
 {
-    DriverList freeze = {0}, keep = {0}, parts = {0};
-    add_words(s, &r->freeze, &freeze);
-    add_words(s, &r->keep, &keep);
-    add_words(s, &r->recompute_parts, &parts);
-    for (uint32_t i = 0; i < freeze.n; i++)
-        vec_push(s->arena, &o->freeze, sym(s, freeze.at[i]));
-    for (uint32_t i = 0; i < keep.n; i++)
-        vec_push(s->arena, &o->keep, sym(s, keep.at[i]));
-    for (uint32_t i = 0; i < parts.n; i++)
-        vec_push(s->arena, &o->recompute_parts, sym(s, parts.at[i]));
+    for (uint32_t i = 0; i < r->freeze.v.n; i++)
+        add_pattern(s, r->freeze.v.at[i].v, r->freeze.v.at[i].span, &o->freeze);
+    for (uint32_t i = 0; i < r->keep.v.n; i++)
+        add_pattern(s, r->keep.v.at[i].v, r->keep.v.at[i].span, &o->keep);
     for (uint32_t i = 0; i < args->keep.n; i++)
-        vec_push(s->arena, &o->keep, sym(s, args->keep.at[i]));
+        add_pattern(s, args->keep.at[i], no_span, &o->keep);
+    for (uint32_t i = 0; i < r->recompute_parts.v.n; i++)
+        vec_push(s->arena, &o->recompute_parts, sym(s, r->recompute_parts.v.at[i].v));
 }
 
 static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
@@ -97,6 +92,8 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
         .recompute_policy = c->recompute.policy,
         .recompute_keep_last = r->keep_last.v,
         .recompute_span = c->recompute.span,
+        .recompute_parts_span = r->recompute_parts.span,
+        .recompute_keep_span = r->keep_last.span,
         .optimizer = c->optimizer.name,
         .beta1 = r->betas.v[0],
         .beta2 = r->betas.v[1],

@@ -121,6 +121,12 @@ static bool input(FrontEval *e, const FrontInputDecl *decl)
     IrType ir;
     if (!front_eval_type(e, DTYPE_I32, &type->dims, type->span, &ir))
         return false;
+    const IrTypeInfo *info = ir_type_info(e->m, ir);
+    if (info->rank != 2 || ir_dim_size(&info->dim[0]) != e->request->batch ||
+        ir_dim_size(&info->dim[1]) != e->request->seq) {
+        diag(e->s, type->span, front_input_type, decl->name.name);
+        return false;
+    }
     if (i < OPTIONAL)
         e->has_optional_input[i] = true;
     FrontValue v = {0};

@@ -251,6 +251,18 @@ static bool check_block_names(FrontEval *e)
     return true;
 }
 
+static bool check_inputs(FrontEval *e)
+{
+    static const char *const names[] = {"input_ids", "targets"};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (ir_value_find(e->g, sym(e->s, names[i])).i)
+            continue;
+        diag(e->s, e->model->name.span, front_no_input, e->model->name.name, names[i]);
+        return false;
+    }
+    return true;
+}
+
 static bool give_loss(FrontEval *e)
 {
     FrontVar *loss = find_in(e->frame, sym(e->s, "loss"));
@@ -306,7 +318,7 @@ Status front_eval_model(FrontEval *e)
     e->init_value = 0.02;
     bool ok = check_block_names(e) && model_axes(e);
     front_frame_push(e, &own, &global);
-    ok = ok && front_eval_stmts(e, &e->model->body) && give_loss(e);
+    ok = ok && front_eval_stmts(e, &e->model->body) && check_inputs(e) && give_loss(e);
     e->frame = e->global = NULL;
     return ok ? STATUS_OK : STATUS_USER;
 }

@@ -24,18 +24,18 @@ static void freeze_embeddings(PassContext *c, const IrGraph *g)
     }
 }
 
-static Status freeze_matching(PassContext *c, Sym pattern)
+static Status freeze_matching(PassContext *c, PassPattern pattern)
 {
     bool matched = false;
     for (uint32_t i = 1; i < c->m->states.n; i++) {
         IrStateRec *rec = &c->m->states.at[i];
-        if (rec->kind != IR_STATE_PARAM || fnmatch(pattern, rec->name, 0))
+        if (rec->kind != IR_STATE_PARAM || fnmatch(pattern.glob, rec->name, 0))
             continue;
         freeze_state(c, (IrState){i});
         matched = true;
     }
     if (!matched)
-        diag(c->s, no_span, freeze_matches_nothing, pattern);
+        diag(c->s, pattern.span, freeze_matches_nothing, pattern.glob);
     return matched ? STATUS_OK : STATUS_USER;
 }
 
@@ -48,7 +48,7 @@ Status pass_freeze(PassContext *c)
     for (uint32_t i = 0; i < o->freeze.n; i++)
         TRY(freeze_matching(c, o->freeze.at[i]));
     if (o->freeze_all)
-        TRY(freeze_matching(c, sym(c->s, "*")));
+        TRY(freeze_matching(c, (PassPattern){sym(c->s, "*"), no_span}));
     for (uint32_t i = 1; i < c->m->states.n; i++)
         if (c->m->states.at[i].kind == IR_STATE_PARAM && c->m->states.at[i].trainable)
             return STATUS_OK;

@@ -1,6 +1,6 @@
 #include "passes/fuse_space.h"
 
-#include "runtime/abi/workspace.h"
+#include "runtime/abi/fused_cuda.h"
 
 #include "ir/op_columns.h"
 #undef CPU
@@ -111,8 +111,15 @@ bool pass_result_sums(const IrGraph *g, IrOp op, uint32_t r)
     return r == 0 && (rule == RULE_SUM || rule == RULE_COLUMNS);
 }
 
+static int64_t chunks_of(PassTarget target, int64_t rows, int64_t cols)
+{
+    if (target == PASS_TARGET_CUDA)
+        return plan_cuda_sums(rows, cols).chunks;
+    return plan_ceil_div(rows, plan_fused_rows_per_chunk(rows, cols, 1));
+}
+
 /* As the emitter lays them out: each result's partial sums begin at a multiple of 8 bytes. */
-uint64_t pass_region_workspace(const IrGraph *g, const IrOp *ops, uint32_t n)
+uint64_t pass_region_workspace(PassTarget target, const IrGraph *g, const IrOp *ops, uint32_t n)
 {
     uint64_t partial = 0;
     int64_t rows = 0, cols = 0;
@@ -129,6 +136,5 @@ uint64_t pass_region_workspace(const IrGraph *g, const IrOp *ops, uint32_t n)
     }
     if (!partial)
         return 0;
-    int64_t per = plan_fused_rows_per_chunk(rows, cols, 1);
-    return (partial + 7) / 8 * 8 * (uint64_t)((rows + per - 1) / per);
+    return (partial + 7) / 8 * 8 * (uint64_t)chunks_of(target, rows, cols);
 }

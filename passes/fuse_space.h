@@ -36,6 +36,6 @@ bool pass_space_join(const PassSpace *a, const PassSpace *b, PassSpace *out);
 bool pass_result_sums(const IrGraph *g, IrOp op, uint32_t r);
 
 /* Bytes of workspace of a region, the `n` ops at `ops`: a row of partial sums per chunk of rows. */
-uint64_t pass_region_workspace(const IrGraph *g, const IrOp *ops, uint32_t n);
+uint64_t pass_region_workspace(PassTarget target, const IrGraph *g, const IrOp *ops, uint32_t n);
 
 #endif

@@ -91,7 +91,7 @@ static void size_workspaces(IrGraph *g, PassTarget target, Arena *scratch)
         }
         while (i + n < g->order.n && ir_op(g, g->order.at[i + n])->region.i == region.i)
             n++;
-        uint64_t bytes = pass_region_workspace(g, &g->order.at[i], n);
+        uint64_t bytes = pass_region_workspace(target, g, &g->order.at[i], n);
         g->regions.at[region.i].workspace = bytes;
         set_workspace(g, op, bytes);
     }

@@ -6,6 +6,13 @@
 
 typedef enum PassTarget { PASS_TARGET_CPU, PASS_TARGET_CUDA } PassTarget;
 
+typedef struct PassPattern {
+    Sym glob;
+    Span span;
+} PassPattern;
+
+typedef VEC(PassPattern) PassPatterns;
+
 typedef struct PassGroup { /* an optimizer parameter group: the first whose pattern matches a weight's name */
     Sym pattern; /* glob; the last group's is "*" */
     double decay;
@@ -20,12 +27,12 @@ typedef struct PassOptions {
     DType master; /* DTYPE_NONE: no master copy */
     /* freezing */
     bool freeze_embeddings, freeze_all;
-    VEC(Sym) freeze; /* globs over weight names; each must match */
+    PassPatterns freeze; /* globs over weight names; each must match */
     /* recompute */
     Sym recompute_policy; /* none, block, submodule, selective */
     VEC(Sym) recompute_parts; /* roles; empty: every role of the model */
     int64_t recompute_keep_last;
-    Span recompute_span;
+    Span recompute_span, recompute_parts_span, recompute_keep_span; /* of the policy, the parts, keep_last */
     /* optimizer */
     Sym optimizer; /* adamw, sgd */
     double beta1, beta2, eps, momentum;
@@ -34,7 +41,7 @@ typedef struct PassOptions {
     double max_norm; /* 0: no clipping */
     /* whether there is an @eval graph, and values kept for --dump-values */
     bool eval;
-    VEC(Sym) keep; /* globs over value names of @fwd */
+    PassPatterns keep; /* globs over value names of @fwd */
     VEC(Sym) disable; /* passes that make things fast and are to be left out: cse, fuse, ... */
 } PassOptions;
 

@@ -9,8 +9,8 @@
 #include "ir/verify.h"
 
 static const PassInfo infos[] = {
-#define PASS(id, name, doc, from, to, optional, verifier) \
-    {name, doc, pass_##id, IR_##from, IR_##to, optional, verifier},
+#define PASS(id, name, doc, from, to, optional, verifier, needs) \
+    {name, doc, pass_##id, IR_##from, IR_##to, needs, optional, verifier},
 #include "passes/passes.def"
 #undef PASS
 };
@@ -91,13 +91,31 @@ static void report(PassManager *manager, const PassContext *c, const PassInfo *i
                 (long long)c->stats.at[i].value, c->stats.at[i].name);
 }
 
+/* A module that was not written by the passes before may be at another level, or lack a graph. */
+static Status check_input(PassManager *manager, const PassInfo *info)
+{
+    static const char *const levels[] = {"model", "step", "local", "planned"};
+    if (manager->m->level != info->from) {
+        diag(manager->s, no_span, pass_level, info->name, levels[info->from],
+             levels[manager->m->level]);
+        return STATUS_USER;
+    }
+    for (const char *at = info->needs; *at;) {
+        size_t length = strcspn(at, " ");
+        Sym name = intern_n(&manager->s->interner, at, length);
+        if (!ir_graph_find(manager->m, name)) {
+            diag(manager->s, no_span, pass_graph, info->name, name);
+            return STATUS_USER;
+        }
+        at += length + (at[length] == ' ');
+    }
+    return STATUS_OK;
+}
+
 Status pass_run(PassManager *manager, PassId id)
 {
     const PassInfo *info = &infos[id];
-    if (manager->m->level != info->from) {
-        diag(manager->s, no_span, pass_level, info->name);
-        return STATUS_USER;
-    }
+    TRY(check_input(manager, info));
     if (info->optional) {
         if (disabled(manager, info) || manager->bisect == 0)
             return STATUS_OK;

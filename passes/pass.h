@@ -26,6 +26,7 @@ typedef struct PassInfo {
     const char *name, *doc;
     Status (*run)(PassContext *c);
     IrLevel from, to; /* the level it reads and the level it leaves */
+    const char *needs; /* graphs, with blanks between */
     bool optional;    /* --disable may leave it out */
     bool is_verifier;
 } PassInfo;

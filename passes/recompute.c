@@ -77,7 +77,7 @@ static Status mark(Marker *k)
         IrRegion region = scope.i ? region_for(k, scope) : (IrRegion){0};
         if (seen && region.i != open.i) {
             diag(k->c->s, ir_op(k->g, op)->span, recompute_scattered, ir_scope_rec(k->c->m, scope)->name);
-            return STATUS_BUG;
+            return STATUS_USER;
         }
         ir_op(k->g, op)->region = open = region;
         if (region.i)
@@ -120,7 +120,7 @@ static Status check_roles(Marker *k)
             roles = arena_printf(k->c->scratch, "%s%s`%s`", roles, *roles ? ", " : "", role);
         }
         if (!found) {
-            diag(k->c->s, o->recompute_span, recompute_no_role, o->recompute_parts.at[i], roles);
+            diag(k->c->s, o->recompute_parts_span, recompute_no_role, o->recompute_parts.at[i], roles);
             return STATUS_USER;
         }
     }
@@ -142,7 +142,8 @@ Status pass_recompute(PassContext *c)
         return STATUS_USER;
     }
     if (o->recompute_keep_last > n_blocks) {
-        diag(c->s, o->recompute_span, recompute_keep_last, (long long)o->recompute_keep_last, n_blocks);
+        diag(c->s, o->recompute_keep_span, recompute_keep_last, (long long)o->recompute_keep_last,
+             n_blocks);
         return STATUS_USER;
     }
     for (uint32_t i = n_blocks - (uint32_t)o->recompute_keep_last; i < n_blocks; i++)

@@ -113,7 +113,7 @@ static void keep_values(Unroller *u, const Instance *fwd)
             uint32_t v = rec->first_out + r;
             bool keep = false;
             for (uint32_t k = 0; k < o->keep.n; k++) {
-                bool matches = !fnmatch(o->keep.at[k], fwd->from->values.at[v].name, 0);
+                bool matches = !fnmatch(o->keep.at[k].glob, fwd->from->values.at[v].name, 0);
                 u->kept[k] |= matches;
                 keep |= matches;
             }
@@ -129,7 +129,7 @@ static Status check_kept(const Unroller *u)
     for (uint32_t k = 0; k < o->keep.n; k++) {
         if (u->kept[k])
             continue;
-        diag(u->c->s, no_span, keep_matches_nothing, o->keep.at[k]);
+        diag(u->c->s, o->keep.at[k].span, keep_matches_nothing, o->keep.at[k].glob);
         return STATUS_USER;
     }
     return STATUS_OK;
@@ -178,10 +178,6 @@ static void unroll_step(Unroller *u)
 Status pass_schedule(PassContext *c)
 {
     IrModule *m = c->m;
-    if (!ir_graph_find(m, "fwd")) {
-        diag(c->s, no_span, schedule_no_forward);
-        return STATUS_USER;
-    }
     if (m->micro_batches < 1)
         m->micro_batches = 1;
     PassViews *views = pass_fuse_views(m, c->options->target, c->scratch);

@@ -72,6 +72,22 @@ static void fail_early(MemoryVerifier *v, IrOp op, IrValue in)
     v->status = STATUS_BUG;
 }
 
+static bool has_memory(const IrGraph *g, IrValue value)
+{
+    IrValue base = ir_value(g, value)->place.base;
+    return ir_value(g, base.i ? base : value)->place.offset >= 0;
+}
+
+/* `reader` reads it, or the host behind the last op. */
+static void fail_no_memory(MemoryVerifier *v, Span span, const char *reader, IrValue value)
+{
+    IrValue base = ir_value(v->g, value)->place.base;
+    diag(v->c->s, span, memory_no_place, reader, verify_memory_name(v, value));
+    if (base.i)
+        diag(v->c->s, ir_value(v->g, base)->span, memory_made_here, verify_memory_name(v, base));
+    v->status = STATUS_BUG;
+}
+
 static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
 {
     const IrGraph *g = v->g;
@@ -87,16 +103,8 @@ static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
         if (together)
             return;
     }
-    const IrPlace *place = &rec->place;
-    int64_t offset = place->base.i ? ir_value(g, place->base)->place.offset : place->offset;
-    if (offset >= 0 || !verify_memory_runs(g, op))
-        return;
-    diag(v->c->s, ir_op(g, op)->span, memory_no_place, verify_memory_op_name(v, op),
-         verify_memory_name(v, in));
-    if (place->base.i)
-        diag(v->c->s, ir_value(g, place->base)->span, memory_made_here,
-             verify_memory_name(v, place->base));
-    v->status = STATUS_BUG;
+    if (verify_memory_runs(g, op) && !has_memory(g, in))
+        fail_no_memory(v, ir_op(g, op)->span, verify_memory_op_name(v, op), in);
 }
 
 static int64_t numel(const IrGraph *g, IrValue value)
@@ -173,6 +181,10 @@ static void check_values(MemoryVerifier *v)
             check_view(v, op);
         v->seen[op.i] = i + 1;
     }
+    for (uint32_t i = 0; i < g->results.n; i++)
+        if (!has_memory(g, g->results.at[i]))
+            fail_no_memory(v, ir_value(g, g->results.at[i])->span,
+                           arena_printf(v->c->scratch, "@%s", g->name), g->results.at[i]);
 }
 
 /* -- states -- */

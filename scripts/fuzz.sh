@@ -9,7 +9,7 @@ seconds=${1:-10}
 stepc=${STEPC:-build/stepc}
 
 [ -f build-fuzz/build.ninja ] || CC=clang cmake -S . -B build-fuzz -G Ninja -DSTEPC_FUZZ=ON -DSTEPC_CUDA=OFF >/dev/null
-ninja -C build-fuzz fuzz >/dev/null
+ninja -C build-fuzz fuzz >build-fuzz/build.log || { cat build-fuzz/build.log; exit 1; }
 rm -rf build-fuzz/seeds
 python3 tests/fuzz/make_corpus.py "$stepc" build-fuzz/seeds
 mkdir -p build-fuzz/findings

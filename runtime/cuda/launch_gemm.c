@@ -1,15 +1,5 @@
-#include "base/diag.h"
 #include "runtime/abi/workspace.h"
-#include "runtime/cuda/cuda.h"
-
-static Status uneven(RtCuda *cuda, const RtCall *call)
-{
-    const PlanInstr *instr = call->instr;
-    diag(cuda->s, no_span, cuda_instr, (unsigned long long)rt_cuda_number(cuda, call),
-         rt_plan_string(cuda->plan, instr->name), rt_plan_file(cuda->plan, instr->file), instr->line,
-         "the rows of an operand are not evenly spaced");
-    return STATUS_ENV;
-}
+#include "runtime/cuda/launch_view.h"
 
 Status rt_cuda_launch_gemm(RtCuda *cuda, const RtCall *call)
 {
@@ -37,6 +27,6 @@ Status rt_cuda_launch_gemm(RtCuda *cuda, const RtCall *call)
         .alpha = 1,
     };
     if (!gemm.lda || !gemm.ldb || !gemm.ldc)
-        return uneven(cuda, call);
+        return rt_cuda_refuse(cuda, call, "the rows of an operand are not evenly spaced");
     return rt_cuda_gemm(cuda, &gemm);
 }

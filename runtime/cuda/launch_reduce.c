@@ -65,7 +65,8 @@ Status rt_cuda_launch_accumulate(RtCuda *cuda, const RtCall *call)
         .n = call->tensor[PLAN_T_accumulate_state].numel,
         .first = call->param[PLAN_accumulate_first].i != 0,
     };
-    if (!rt_cuda_is_real(call->tensor[PLAN_T_accumulate_state].dtype) ||
+    bool wide = call->tensor[PLAN_T_accumulate_state].dtype == DTYPE_F64; /* the sum of losses */
+    if ((!wide && !rt_cuda_is_real(call->tensor[PLAN_T_accumulate_state].dtype)) ||
         !rt_cuda_is_real(call->tensor[PLAN_T_accumulate_x].dtype))
         return rt_cuda_refuse(cuda, call, "an accumulator takes bf16 or f32");
     return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(x.n, 256 * 8, cuda->multiprocessors * 16), 256, 0, &x);

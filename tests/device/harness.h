@@ -74,7 +74,7 @@ void call_release(Call *c); /* frees workspace and tensors */
 typedef struct Error {
     double norm, size;    /* sums of squares of difference and of what is wanted */
     double most, largest; /* the largest of each */
-    int64_t bad;             /* not finite where it should be */
+    int64_t n, bad;       /* bad: not finite where it should be */
 } Error;
 
 void error_add(Error *e, double have, double want);
@@ -83,7 +83,7 @@ double error_relative(const Error *e);
 /* One line per case; counts failures. work: floating-point operations, or bytes when negative. */
 void report(const char *name, bool passed, double error, double seconds, double work);
 int report_end(void);
-extern bool test_small;
+extern bool test_small, test_bench; /* bench: large shapes only */
 bool test_wanted(const char *group);
 
 void check_attention(void);

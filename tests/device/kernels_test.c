@@ -1,6 +1,7 @@
-/* kernels_test: the CUDA kernels through their launch functions against plain formulas, and timed. On a GPU, or under the
- * emulator. Options: --small (for compute-sanitizer), --group NAME (attention, bench, loss, embed, tables, reduce,
- * optimizer; several), --seconds N (ends the program, as failed, after so long). */
+/* kernels_test: the CUDA kernels through their launch functions against plain formulas. On a GPU, or under the emulator.
+ * Options: --small (fewer and smaller cases: for compute-sanitizer and the emulator), --bench (large shapes against the plain
+ * kernels, and times), --group NAME (attention, loss, embed, tables, reduce, optimizer; several), --seconds N (ends the
+ * program, as failed, after so long; 280 if not given). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,16 +32,18 @@ static void too_long(int signal)
 int main(int argc, char **argv)
 {
     char name[128];
-    unsigned seconds = device_is_emulated() ? 3600 : 540;
+    unsigned seconds = device_is_emulated() ? 3600 : 280;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--small")) {
             test_small = true;
+        } else if (!strcmp(argv[i], "--bench")) {
+            test_bench = true;
         } else if (!strcmp(argv[i], "--group") && i + 1 < argc && n_groups < 16) {
             groups[n_groups++] = argv[++i];
         } else if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
             seconds = (unsigned)atoi(argv[++i]);
         } else {
-            fprintf(stderr, "usage: %s [--small] [--group NAME]... [--seconds N]\n", argv[0]);
+            fprintf(stderr, "usage: %s [--small | --bench] [--group NAME]... [--seconds N]\n", argv[0]);
             return 2;
         }
     }
@@ -50,6 +53,7 @@ int main(int argc, char **argv)
         return 3;
     test_cuda.fault_device = device_alloc(8 * RT_CUDA_FAULT_WORDS);
     printf("on %s, %d multiprocessors\n", name, test_cuda.multiprocessors);
+    test_bench = test_bench && !device_is_emulated();
     check_optimizer();
     check_reduce();
     check_tables();

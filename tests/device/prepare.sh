@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds all that run_all.sh runs on a machine with a GPU, where nothing is built: step executables of the fixtures in f32
-# and bf16 and of the full-size models, and the device test programs.
+# and bf16 and of the full-size models, and the device test programs. They go into OUT/pack.tar.xz, small enough to send.
 #   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]      WHAT: fixtures bf16 full tests (default: all)
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -9,6 +9,7 @@ out=${2:-$root/.device}
 [ $# -gt 2 ] && shift 2 || set -- fixtures bf16 full tests
 stepc=$build/stepc
 fixtures="gpt2 llama3 mistral qwen2 gemma4_e2b gemma4_e4b gemma4_31b"
+rm -rf "$out"
 mkdir -p "$out/steps" "$out/tests" "$out/lib"
 
 seq_of() { # a fixture's sequence length, from the shape of its batch
@@ -61,4 +62,7 @@ done
 for library in /usr/lib/x86_64-linux-gnu/libcjson.so.1 /usr/lib/x86_64-linux-gnu/libcmocka.so.0; do
     [ -e "$library" ] && cp -L "$library" "$out/lib/"
 done
-du -sh "$out"
+strip "$out"/steps/*.step 2>/dev/null || true
+tar -C "$out" -cf - steps tests lib | xz -6 --lzma2=dict=128MiB -T1 >"$out/pack.tar.xz"
+rm -rf "$out/steps" "$out/tests" "$out/lib"
+ls -l "$out/pack.tar.xz"

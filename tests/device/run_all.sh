@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs on a machine with a GPU what prepare.sh has built, and prints a table. Builds nothing.
-#   tests/device/run_all.sh [DIR [WHAT...]]      DIR: prepare.sh's OUT; WHAT: tests f32 bf16 same full (default: all)
+#   tests/device/run_all.sh [DIR [WHAT...]]      DIR: prepare.sh's OUT; WHAT: tests f32 bf16 same full (default: all),
+#                                                or STEP.step ARGUMENTS..., one of the executables by hand
 # $OUT, or a folder in /tmp, gets the logs. Exit 0: every row is ok.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -8,6 +9,8 @@ dir=${1:-$root/.device}
 [ $# -gt 1 ] && shift || set -- tests f32 bf16 same full
 out=${OUT:-$(mktemp -d)}
 work=$(mktemp -d)
+tar -C "$work" -xJf "$dir/pack.tar.xz" || exit 1
+dir=$work
 check="python3 $root/tests/tools/check.py"
 fixtures="gpt2 llama3 mistral qwen2 gemma4_e2b gemma4_e4b gemma4_31b"
 failed=0
@@ -108,6 +111,12 @@ full() {
     done
 }
 
+case ${1:-} in
+*.step)
+    step=$1
+    shift
+    exec "$dir/steps/$step" "$@" ;;
+esac
 nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
 for what; do
     $what

@@ -74,7 +74,7 @@ static void check_concat(int64_t rows, int64_t n, int64_t width, DType dtype, bo
 
 void check_tables(void)
 {
-    if (!test_wanted("tables"))
+    if (!test_wanted("tables") || test_bench)
         return;
     random_seed(14);
     for (int64_t kind = 0; kind < 4; kind++)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/cuda/device.h"
+#include "runtime/cuda/memory.h"
 #include "runtime/rt.h"
 
 enum { SIDE = 8, WIDTH = SIDE * SIDE, STEPS = 4, CHILD_TEXT = 1 << 16 };
@@ -307,7 +308,7 @@ static Status profile_step(Rt *rt)
     TRY(rt_step(rt, 0.5f, NULL, NULL, &result));
     rt->profile = NULL;
     rt_profile_kernels(&rt->plan, &profile, stdout);
-    return STATUS_OK;
+    return rt_cuda_print_memory(&rt->device->cuda, stdout);
 }
 
 static Status use(Rt *rt, const char *mode)
@@ -445,7 +446,11 @@ static void test_steps(void **state)
     assert_said(run_child("check", "works"), STATUS_OK, expected);
     assert_said(run_child("hook", "works"), STATUS_OK, expected);
     assert_said(run_child("hook", "works"), STATUS_OK, "hook ");
-    assert_said(run_child("profile", "works"), STATUS_OK, "gemm ");
+    const Said *said = run_child("profile", "works");
+    assert_said(said, STATUS_OK, "gemm ");
+    assert_said(said, STATUS_OK, "| CUDA context                     planned              0 B  measured      524288000 B");
+    assert_said(said, STATUS_OK, "| arena                            planned         131072 B  measured         131072 B");
+    assert_said(said, STATUS_OK, "| not listed                                                            0 B");
 }
 
 static void test_reports(void **state)

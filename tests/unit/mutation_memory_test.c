@@ -251,7 +251,7 @@ static void test_memory(void **state)
         {.model = "tests/fixtures/gemma4_e4b", .policy = "block", .micro_batches = 1},
         {.model = "tests/fixtures/gemma4_e4b", .policy = "submodule", .micro_batches = 2},
         {.model = "tests/fixtures/gpt2", .policy = "block", .micro_batches = 2},
-        {.model = "tests/fixtures/gpt2", .policy = "none", .micro_batches = 1},
+        {.model = "tests/fixtures/gpt2", .policy = "none", .keep = "*", .micro_batches = 1},
         {.model = "tests/fixtures/llama3", .policy = "submodule", .micro_batches = 1},
         {.model = "tests/fixtures/llama3", .policy = "selective", .micro_batches = 3},
     };

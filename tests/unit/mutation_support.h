@@ -7,10 +7,11 @@
 
 #include "passes/lifetime.h"
 
-enum { MUTANTS = 1000, MUTATION_NAMES = 4 };
+enum { MUTATION_NAMES = 4 };
 
 typedef struct Plan {
     const char *model, *policy;
+    const char *keep; /* glob over values that live to the end; NULL: none */
     int64_t micro_batches;
     Bench *bench;
     IrModule *m;
@@ -94,6 +95,8 @@ static inline void plan_make(Plan *plan)
     plan->m->micro_batches = plan->micro_batches;
     plan->options = passes_options(s, plan->policy, plan->micro_batches, DTYPE_F32);
     plan->options.freeze_embeddings = false;
+    if (plan->keep)
+        vec_push(s->arena, &plan->options.keep, ((PassPattern){sym(s, plan->keep), no_span}));
     passes_plan(plan->bench, plan->m, &plan->options);
     plan->g = ir_graph_find(plan->m, "step");
     plan->lifetimes = pass_lifetimes(plan->g, s->arena);
@@ -132,10 +135,12 @@ static inline void mutation_name_op(Plan *plan, Mutation *out, IrOp op)
     const IrOpRec *rec = ir_op(plan->g, op);
     for (uint32_t r = 0; r < rec->n_out; r++)
         mutation_name(plan, out, "`%%%s`", value_name(plan, ir_out(plan->g, op, r)));
-    if (!rec->n_out)
-        mutation_name(plan, out, "`%s",
-                      arena_printf(plan->bench->s->arena, "%s $%s`", ir_op_info((IrOpKind)rec->kind)->name,
-                                   value_name(plan, ir_in(plan->g, op, 0))));
+    if (rec->n_out)
+        return;
+    IrValue first = ir_in(plan->g, op, 0);
+    char sigil = ir_value(plan->g, first)->def == IR_DEF_STATE ? '$' : '%';
+    mutation_name(plan, out, "`%s`", arena_printf(plan->bench->s->arena, "%s %c%s", ir_op_info((IrOpKind)rec->kind)->name,
+                                                  sigil, value_name(plan, first)));
 }
 
 /* Moves the op in the order to just before or just behind another. */
@@ -175,10 +180,17 @@ static inline void mutation_check(Plan *plan, PassId verifier, const Mutation *m
     bench_free(bench);
 }
 
-/* MUTANTS faults, in turn over mutators and plans. Each mutator must have had its share, or it tests nothing. */
+/* How many faults: 1,000, and under `test.sh --full` many more. */
+static inline uint32_t mutants(void)
+{
+    const char *full = getenv("STEPC_TEST_FULL");
+    return full && *full == '1' ? 50000 : 1000;
+}
+
+/* Faults in turn over mutators and plans. Each mutator must have had its share, or it tests nothing. */
 static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators, uint32_t n_mutators, PassId verifier)
 {
-    enum { TRIES = 200 };
+    enum { TRIES = 5000 };
     Random random = {0x9e3779b97f4a7c15u};
     uint32_t made[16] = {0};
     for (uint32_t i = 0; i < n_plans; i++) {
@@ -188,7 +200,7 @@ static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators
             fail_msg("%s, %s: the unmutated plan: %s", plans[i].model, plans[i].policy, bench_said(bench));
         bench_free(bench);
     }
-    for (uint32_t n = 0, turn = 0; n < MUTANTS; turn++) {
+    for (uint32_t n = 0, turn = 0; n < mutants(); turn++) {
         Plan *plan = &plans[turn / n_mutators % n_plans];
         Mutation mutation = {0};
         bool fits = false;
@@ -202,7 +214,7 @@ static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators
         n++;
     }
     for (uint32_t i = 0; i < n_mutators; i++)
-        if (made[i] < MUTANTS / n_mutators / 4)
+        if (made[i] < mutants() / n_mutators / 2)
             fail_msg("mutator %u made %u faults", i, made[i]);
     for (uint32_t i = 0; i < n_plans; i++) {
         Bench *bench = bench_new();

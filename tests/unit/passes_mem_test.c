@@ -173,7 +173,7 @@ static void test_schedule_links(void **state)
     Bench *bench = bench_new();
     Session *s = bench->s;
     PassOptions o = passes_options(s, "block", 1, DTYPE_F32);
-    vec_push(s->arena, &o.keep, sym(s, "r*"));
+    vec_push(s->arena, &o.keep, ((PassPattern){sym(s, "r*"), no_span}));
     IrModule *m = planned(bench, &o, 1);
     const IrGraph *g = ir_graph_find(m, "step");
     assert_int_equal(ir_in(g, op_of(g, s, "sq"), 0).i, ir_value_find(g, sym(s, "late")).i);
@@ -191,7 +191,7 @@ static void test_keep_nothing(void **state)
     (void)state;
     Bench *bench = bench_new();
     PassOptions o = passes_options(bench->s, "block", 1, DTYPE_F32);
-    vec_push(bench->s->arena, &o.keep, sym(bench->s, "nothing*"));
+    vec_push(bench->s->arena, &o.keep, ((PassPattern){sym(bench->s, "nothing*"), no_span}));
     IrModule *m = parse_local(bench);
     assert_int_equal(passes_run(bench, m, &o, PASS_schedule), STATUS_USER);
     assert_says(bench, "nothing to keep: no value of the forward pass matches `nothing*`");

@@ -69,6 +69,17 @@ KERNEL_ENTRY(advance, 32, 1, CudaAdvance)
 
 KERNEL_ENTRY(accumulate, 256, 4, CudaAccumulate)
 {
+    if (x.state.type == CUDA_F64) { /* the sum of losses: one element */
+        if (blockIdx.x || threadIdx.x)
+            return;
+        for (int64_t i = 0; i < x.n; i++) {
+            double *to = (double *)x.state.at + view_at(x.state, i);
+            double v = x.x.type == CUDA_F64 ? ((const double *)x.x.at)[view_at(x.x, i)]
+                                            : (double)load_f32(x.x.at, x.x.type, view_at(x.x, i));
+            *to = x.first ? v : *to + v;
+        }
+        return;
+    }
     bool by_eight = view_by_eight(x.state) && view_by_eight(x.x);
     int64_t step = by_eight ? 8 : 1, stride = (int64_t)gridDim.x * 256 * step;
     for (int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) * step; i < x.n; i += stride) {

@@ -227,6 +227,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     (void)stream;
     if (c != d || c_layout != d_layout || !algo->data[0])
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (fake_cuda_mode("anything"))
+        return CUBLAS_STATUS_SUCCESS;
     Product product = {*(Desc *)(void *)desc, *(Layout *)(void *)a_layout, *(Layout *)(void *)b_layout,
                        *(Layout *)(void *)d_layout, a, b, d, *(const float *)alpha, *(const float *)beta};
     fake_cuda_enqueue(do_product, &product, sizeof product);

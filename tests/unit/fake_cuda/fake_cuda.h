@@ -10,7 +10,8 @@ typedef void (*FakeFn)(const void *data);
 /* Does fn over a copy of the data: now, or with every launch of the graph that is being captured. */
 void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes);
 
-/* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, memory, lost, symbol, image. */
+/* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, lt_old, memory, lost, image; anything: every kernel
+ * is there, and kernels and products do nothing. */
 int fake_cuda_mode(const char *name);
 
 #endif
