@@ -98,7 +98,8 @@ static const char *fast_linker(void)
 static const char sanitizers[] = STEPC_LINK_OPTION;
 
 /* `inputs`: the objects, archives and options of the link, up to a NULL. */
-static Status link_inputs(Session *s, const char *folder, const char *const *inputs, const char *out_path)
+static Status link_inputs(Session *s, const char *folder, const char *const *inputs,
+                          const char *out_path)
 {
     enum { MOST = 16 };
     const char *log = arena_printf(s->arena, "%s/link.log", folder);
@@ -131,12 +132,13 @@ Status link_executable(Session *s, const char *folder, const char *object, const
     return link_inputs(s, folder, inputs, out_path);
 }
 
-Status link_executable_cuda(Session *s, const char *folder, const char *object, const char *cuda_lib,
-                            const char *runtime_lib, const char *out_path)
+Status link_executable_cuda(Session *s, const char *folder, const char *object,
+                            const char *cuda_lib, const char *runtime_lib, const char *out_path)
 {
     if (is_missing(s, cuda_lib, "the runtime's library for CUDA") ||
         is_missing(s, runtime_lib, "the runtime's library"))
         return STATUS_ENV;
-    const char *inputs[] = {object, cuda_lib, runtime_lib, "-lpthread", "-lm", "-ldl", fast_linker(), NULL};
+    const char *inputs[] = {object, cuda_lib, runtime_lib,   "-lpthread",
+                            "-lm",  "-ldl",   fast_linker(), NULL};
     return link_inputs(s, folder, inputs, out_path);
 }

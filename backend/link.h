@@ -11,8 +11,9 @@ void link_folder_remove(const char *path, const char *const *files);
 /* `cc` is looked up in PATH. The result appears at out_path by rename, or not at all. */
 Status link_executable(Session *s, const char *folder, const char *object, const char *runtime_lib,
                        const char *out_path);
-/* The same for target cuda: the runtime's part for it comes first, with its own `main`, and no BLAS library. */
-Status link_executable_cuda(Session *s, const char *folder, const char *object, const char *cuda_lib,
-                            const char *runtime_lib, const char *out_path);
+/* The same for target cuda: the runtime's part for it comes first, with its own `main`, and no BLAS
+ * library. */
+Status link_executable_cuda(Session *s, const char *folder, const char *object,
+                            const char *cuda_lib, const char *runtime_lib, const char *out_path);
 
 #endif

@@ -74,12 +74,12 @@ void diag_emit(Session *s, Span span, DiagId id, ...)
     }
     s->n_errors += severity == DIAG_ERROR;
     s->n_warnings += severity == DIAG_WARNING;
-    if (span.line)
+    if (span.line && span.file)
         fprintf(s->diag_out, "%s:%u:%u: ", span.file, span.line, span.col);
     else if (span.file)
         fprintf(s->diag_out, "%s: ", span.file);
     fprintf(s->diag_out, "%s: %s\n", words[severity], message);
-    if (span.line)
+    if (span.line && span.file)
         print_source_line(s, span);
 }
 

@@ -51,14 +51,14 @@ static Status unknown_option(Session *s, const DriverCommand *command, const cha
 {
     const char *names[N_OPTIONS];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < N_OPTIONS; i++)
+    for (uint32_t i = 0; i < N_OPTIONS; i++) /* compared without dashes, which all have */
         if (options[i].commands & command->id)
-            names[n++] = options[i].name;
+            names[n++] = options[i].name + strspn(options[i].name, "-");
     const char *name = intern_n(&s->interner, word, strcspn(word, "="));
     diag(s, no_span, args_unknown, command->name, name);
-    const char *near = diag_nearest(name, names, n);
+    const char *near = diag_nearest(name + strspn(name, "-"), names, n);
     if (near)
-        diag(s, no_span, did_you_mean, near);
+        diag(s, no_span, did_you_mean, arena_printf(s->arena, "%s%s", near[1] ? "--" : "-", near));
     return STATUS_USER;
 }
 
@@ -113,7 +113,8 @@ Status driver_args_parse(Session *s, const DriverCommand *command, int argc, cha
     uint32_t most = out_args->diff ? 2 : command->max_operands;
     uint32_t least = out_args->diff ? 2 : command->min_operands;
     if (out_args->operands.n < least || out_args->operands.n > most) {
-        diag(s, no_span, args_operands, command->usage);
+        diag(s, no_span, args_operands, command->name, least, least == 1 ? "" : "s",
+             out_args->operands.n, command->usage);
         return STATUS_USER;
     }
     return STATUS_OK;

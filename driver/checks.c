@@ -53,8 +53,9 @@ Status driver_check_all(Session *s, const DriverArgs *args, const DriverCompiled
         status =
             worse(status, driver_check_memory(s, c, c->recipe.memory.v, c->recipe.memory.span));
     for (uint32_t i = 0; i < c->recipe.require.v.n; i++)
-        status = worse(status, driver_require(s, report, c->recipe.require.v.at[i].v));
+        status = worse(status, driver_require(s, report, c->recipe.require.v.at[i].v,
+                                              c->recipe.require.v.at[i].span));
     for (uint32_t i = 0; i < args->require.n; i++)
-        status = worse(status, driver_require(s, report, args->require.at[i]));
+        status = worse(status, driver_require(s, report, args->require.at[i], no_span));
     return status;
 }

@@ -1,5 +1,7 @@
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "base/diag.h"
@@ -38,6 +40,10 @@ static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
     };
     if (!options.runtime_lib || (cuda && !options.cuda_lib))
         return STATUS_ENV;
+    if (access(driver_path_dir(s, options.out_path), W_OK)) {
+        diag(s, no_span, file_write, options.out_path, strerror(errno));
+        return STATUS_ENV;
+    }
     if (options.dump_llvm)
         mkdir(options.dump_llvm, 0777); /* a folder that cannot be is told of by the first file */
     return backend_build(s, c->m, &options);

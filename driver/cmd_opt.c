@@ -14,16 +14,7 @@ static Status add_pass(Session *s, const char *name, size_t length, PassId *out_
 {
     Sym word = intern_n(&s->interner, name, length);
     *out_id = pass_find(word);
-    if (*out_id != PASS_COUNT)
-        return STATUS_OK;
-    const char *names[PASS_COUNT];
-    for (unsigned id = 0; id < PASS_COUNT; id++)
-        names[id] = pass_info((PassId)id)->name;
-    diag(s, no_span, driver_pass, word);
-    const char *near = diag_nearest(word, names, PASS_COUNT);
-    if (near)
-        diag(s, no_span, did_you_mean, near);
-    return STATUS_USER;
+    return *out_id == PASS_COUNT ? driver_unknown_pass(s, word) : STATUS_OK;
 }
 
 /* `a,b,c..e`: a range is of the table's order. */
@@ -67,7 +58,8 @@ static PassOptions default_options(Session *s, const DriverArgs *args, const IrM
 {
     DType dtype = dtype_of_params(m);
     PassOptions o = {
-        .target = args->target && !strcmp(args->target, "cuda") ? PASS_TARGET_CUDA : PASS_TARGET_CPU,
+        .target = args->target && !strcmp(args->target, "cuda") ? PASS_TARGET_CUDA
+                                                                 : PASS_TARGET_CPU,
         .micro_batches = m->micro_batches ? m->micro_batches : 1,
         .param = dtype,
         .compute = dtype,

@@ -21,10 +21,11 @@ static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *
     const char *target = args->target ? args->target : r->target.v;
     if (!target) {
         target = "cpu";
-        diag(s, no_span, driver_target_default);
+        diag(s, ((Span){.file = sym(s, r->path)}), driver_target_default);
     }
     if (strcmp(target, "cpu") && strcmp(target, "cuda")) {
-        diag(s, args->target ? no_span : r->target.span, driver_target, target, "it must be cpu or cuda");
+        diag(s, args->target ? no_span : r->target.span, driver_target, target,
+             "it must be cpu or cuda");
         return STATUS_USER;
     }
     c->target = sym(s, target);
@@ -89,6 +90,9 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
         .master = c->precision.master,
         .freeze_embeddings = r->freeze_embeddings.v,
         .freeze_all = r->freeze_language.v,
+        .freeze_span = r->freeze_language.v ? r->freeze_language.span
+                       : r->freeze.given    ? r->freeze.span
+                                            : r->freeze_embeddings.span,
         .recompute_policy = c->recompute.policy,
         .recompute_keep_last = r->keep_last.v,
         .recompute_span = c->recompute.span,
@@ -107,12 +111,34 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
     fill_groups(s, c, &c->options);
 }
 
+static const char *optional_passes(Session *s)
+{
+    const char *list = "";
+    for (unsigned id = 0; id < PASS_COUNT; id++)
+        if (pass_info((PassId)id)->optional)
+            list = arena_printf(s->arena, "%s%s%s", list, *list ? ", " : "",
+                                pass_info((PassId)id)->name);
+    return list;
+}
+
+Status driver_unknown_pass(Session *s, const char *name)
+{
+    const char *names[PASS_COUNT];
+    for (unsigned id = 0; id < PASS_COUNT; id++)
+        names[id] = pass_info((PassId)id)->name;
+    diag(s, no_span, driver_pass, name);
+    const char *near = diag_nearest(name, names, PASS_COUNT);
+    if (near)
+        diag(s, no_span, did_you_mean, near);
+    return STATUS_USER;
+}
+
 Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *o)
 {
     for (uint32_t i = 0; i < args->disable.n; i++) {
         PassId id = pass_find(args->disable.at[i]);
         if (id == PASS_COUNT || !pass_info(id)->optional) {
-            diag(s, no_span, driver_disable, args->disable.at[i]);
+            diag(s, no_span, driver_disable, args->disable.at[i], optional_passes(s));
             return STATUS_USER;
         }
         vec_push(s->arena, &o->disable, sym(s, args->disable.at[i]));
@@ -212,10 +238,8 @@ Status driver_pass_manager(Session *s, const DriverArgs *args, IrModule *m,
         .bisect = UINT32_MAX,
     };
     const char *dump = args->dump_after;
-    if (dump && strcmp(dump, "all") && strcmp(dump, "changed") && pass_find(dump) == PASS_COUNT) {
-        diag(s, no_span, driver_pass, dump);
-        return STATUS_USER;
-    }
+    if (dump && strcmp(dump, "all") && strcmp(dump, "changed") && pass_find(dump) == PASS_COUNT)
+        return driver_unknown_pass(s, dump);
     if (args->bisect && !strcmp(args->bisect, "0")) {
         out_manager->bisect = 0;
         return STATUS_OK;

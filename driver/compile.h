@@ -38,6 +38,7 @@ Status driver_compile(Session *s, const char *path, const DriverArgs *args, Driv
 Status driver_outside_arena(Session *s, DriverCompiled *compiled);
 
 /* Every --disable names a pass that may be left out. */
+Status driver_unknown_pass(Session *s, const char *name); /* says so; STATUS_USER */
 Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *options);
 /* What the command line says about running passes. */
 Status driver_pass_manager(Session *s, const DriverArgs *args, IrModule *m,

@@ -88,8 +88,10 @@ const char *driver_runtime_lib(Session *s)
 
 const char *driver_cuda_lib(Session *s)
 {
-    static const char *const places[] = {"lib/libsteprt_cuda.a", "../lib/stepc/libsteprt_cuda.a", NULL};
-    return locate(s, "the runtime `libsteprt_cuda.a` (built where the CUDA toolkit is)", places, STEPC_CUDA_LIB);
+    static const char *const places[] = {"lib/libsteprt_cuda.a", "../lib/stepc/libsteprt_cuda.a",
+                                         NULL};
+    return locate(s, "the runtime `libsteprt_cuda.a` (built where the CUDA toolkit is)", places,
+                  STEPC_CUDA_LIB);
 }
 
 Status driver_write_file(Session *s, const char *path, const char *text, size_t length)

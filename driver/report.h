@@ -24,7 +24,7 @@ Status driver_check_memory(Session *s, const DriverCompiled *compiled, int64_t b
 
 /* An expression over the report must hold: STATUS_CHECK if it does not, STATUS_USER if it is none.
  */
-Status driver_require(Session *s, const cJSON *report, const char *expression);
+Status driver_require(Session *s, const cJSON *report, const char *expression, Span from);
 
 /* All that the recipe and the command line ask of a plan; the worst status. */
 Status driver_check_all(Session *s, const DriverArgs *args, const DriverCompiled *compiled,

@@ -422,7 +422,7 @@ static Sym source_name(Session *s)
     return name;
 }
 
-Status driver_require(Session *s, const cJSON *report, const char *expression)
+Status driver_require(Session *s, const cJSON *report, const char *expression, Span from)
 {
     Eval e = {s, report, source_name(s), expression, expression, "", 0};
     session_add_source(s, (Source){e.name, expression, strlen(expression)});
@@ -434,6 +434,6 @@ Status driver_require(Session *s, const cJSON *report, const char *expression)
     TRY(need_bool(&e, expression, &value));
     if (value.number != 0)
         return STATUS_OK;
-    diag(s, no_span, require_fails, expression, *e.why ? ": " : "", e.why);
+    diag(s, from, require_fails, expression, *e.why ? ": " : "", e.why);
     return STATUS_CHECK;
 }

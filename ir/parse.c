@@ -133,8 +133,9 @@ static bool parse_scope_decl(IrParser *p)
     if (!parse_scope_keys(p, &rec) || !ir_parse_span(p, &rec.span) || !ir_parse_line_end(p))
         return false;
     IrScope old = ir_scope_find(p->m, name.text);
-    if (old.i && (rec.kind != IR_SCOPE_MODEL || old.i != 1))
-        return duplicate(p, &name, "scope");
+    if (rec.kind == IR_SCOPE_MODEL ? p->has_model || old.i > 1 : old.i)
+        return duplicate(p, &name, rec.kind == IR_SCOPE_MODEL ? "a model before" : "scope");
+    p->has_model |= rec.kind == IR_SCOPE_MODEL;
     ir_scope(p->m, rec);
     return true;
 }
@@ -309,17 +310,16 @@ static bool parse_region_open(IrParser *p, IrRegionKind kind)
 {
     IrRegionRec rec = {.kind = kind};
     IrToken name;
-    p->saves.n = 0;
-    /* the region is open even where its head is wrong, so that its closing brace is not taken for
-     * the graph's */
-    bool nested = p->b.region.i;
-    Span span = p->t.span;
-    p->b.region.i = p->g->regions.n;
-    vec_push(p->s->arena, &p->g->regions, rec);
-    if (nested) {
-        diag(p->s, span, ir_nested_region);
+    if (p->b.region.i) {
+        p->nested++;
+        diag(p->s, p->t.span, ir_nested_region);
         return false;
     }
+    /* the region is open even where its head is wrong, so that its closing brace is not taken for
+     * the graph's */
+    p->saves.n = 0;
+    p->b.region.i = p->g->regions.n;
+    vec_push(p->s->arena, &p->g->regions, rec);
     if (kind == IR_REGION_RECOMPUTE) {
         if (!ir_parse_scope(p, &rec.scope))
             return false;
@@ -336,6 +336,10 @@ static bool parse_region_open(IrParser *p, IrRegionKind kind)
 
 static bool parse_region_close(IrParser *p)
 {
+    if (p->nested) {
+        p->nested--;
+        return ir_parse_line_end(p);
+    }
     IrRegionRec *rec = &p->g->regions.at[p->b.region.i];
     for (uint32_t i = 0; i < p->saves.n; i++) {
         IrValue v = ir_value_find(p->g, p->saves.at[i].name);

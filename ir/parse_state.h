@@ -12,6 +12,7 @@ typedef struct IrParser {
     IrToken t; /* the token to be taken next */
     IrModule *m;
     uint32_t errors_before;
+    bool has_model; /* a scope of kind model has been declared */
     Sym file; /* of `!line:col`, by the last `file` directive */
     VEC(struct IrPendingOf {
         IrState state;
@@ -30,6 +31,7 @@ typedef struct IrParser {
         Span span;
     })
     saves; /* of the open region */
+    uint32_t nested; /* regions that were refused inside it and are still open */
 } IrParser;
 
 IrToken ir_parse_take(IrParser *p);

@@ -52,6 +52,6 @@ Status pass_freeze(PassContext *c)
     for (uint32_t i = 1; i < c->m->states.n; i++)
         if (c->m->states.at[i].kind == IR_STATE_PARAM && c->m->states.at[i].trainable)
             return STATUS_OK;
-    diag(c->s, no_span, freeze_everything);
+    diag(c->s, o->freeze_span, freeze_everything);
     return STATUS_USER;
 }

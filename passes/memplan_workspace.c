@@ -60,7 +60,8 @@ static void shape_attention_grad(const ShapeCall *c)
     c->out->param[PLAN_attention_grad_heads].i = dim(c->g, q, 2);
     c->out->param[PLAN_attention_grad_kv_heads].i = dim(c->g, k, 2);
     c->out->param[PLAN_attention_grad_dim].i = dim(c->g, q, 3);
-    c->out->param[PLAN_attention_grad_causal].i = !strcmp(ir_attr_sym(c->g, c->op, "mask"), "causal");
+    c->out->param[PLAN_attention_grad_causal].i =
+        !strcmp(ir_attr_sym(c->g, c->op, "mask"), "causal");
     c->out->param[PLAN_attention_grad_window].i = ir_attr_i64(c->g, c->op, "window");
     c->out->tensor[PLAN_T_attention_grad_q] = tensor_of(c, q);
 }

@@ -28,6 +28,7 @@ typedef struct PassOptions {
     /* freezing */
     bool freeze_embeddings, freeze_all;
     PassPatterns freeze; /* globs over weight names; each must match */
+    Span freeze_span;    /* of what freezes most */
     /* recompute */
     Sym recompute_policy; /* none, block, submodule, selective */
     VEC(Sym) recompute_parts; /* roles; empty: every role of the model */

@@ -1,5 +1,6 @@
-/* device: where a plan's instructions run when that is not the host, and what the runtime asks of it. Weights, data and
- * files are read and written in a shadow of the arena in the host's memory; `put` and `get` move pieces over. */
+/* device: where a plan's instructions run when that is not the host, and what the runtime asks of
+ * it. Weights, data and files are read and written in a shadow of the arena in the host's memory;
+ * `put` and `get` move pieces over. */
 #ifndef RUNTIME_DEVICE_H
 #define RUNTIME_DEVICE_H
 
@@ -20,9 +21,10 @@ typedef struct RtDeviceConfig {
 
 typedef struct RtDeviceRun {
     bool eval;
-    uint64_t from, to; /* instructions of the list; `from` 0 takes the inputs and the shadow's scalars over */
-    int64_t step;      /* for messages, counted from 1 */
-    int64_t random[3]; /* step, seed, first sample */
+    uint64_t from,
+        to; /* instructions of the list; `from` 0 takes the inputs and the shadow's scalars over */
+    int64_t step;       /* for messages, counted from 1 */
+    int64_t random[3];  /* step, seed, first sample */
     RtProfile *profile; /* NULL, or where to mark instructions */
 } RtDeviceRun;
 
@@ -30,20 +32,22 @@ typedef struct RtDeviceKind {
     const char *name; /* of the target */
     /* The device alone, with all that can be missing: before anything else is looked at. */
     Status (*open)(Session *s, RtDevice **out_device);
-    /* Memory, code, choices of algorithms; the arena is zero, or NaN with `check`, and states are zero. */
+    /* Memory, code, choices of algorithms; the arena is zero, or NaN with `check`, and states are
+     * zero. */
     Status (*prepare)(RtDevice *device, const RtDeviceConfig *config);
     void (*close)(RtDevice *device); /* NULL does nothing */
     Status (*put)(RtDevice *device, uint64_t offset, uint64_t bytes);
     Status (*get)(RtDevice *device, uint64_t offset, uint64_t bytes);
-    /* Takes the shadow's inputs for the list's next run; may be called while another run is under way. */
+    /* Takes the shadow's inputs for the list's next run; may be called while another run is under
+     * way. */
     Status (*stage)(RtDevice *device, bool eval);
     /* Starts instructions and returns; the inputs have been staged. */
     Status (*launch)(RtDevice *device, const RtDeviceRun *run);
-    /* Waits for what was launched; scalars come back into the shadow. What a kernel found wrong with the data is one
-     * diagnostic and STATUS_USER. */
+    /* Waits for what was launched; scalars come back into the shadow. What a kernel found wrong
+     * with the data is one diagnostic and STATUS_USER. */
     Status (*finish)(RtDevice *device);
-    /* What it is, which choices were made. Without `prepare`, they are made for this plan as far as that needs no
-     * memory. */
+    /* What it is, which choices were made. Without `prepare`, they are made for this plan as far as
+     * that needs no memory. */
     Status (*describe)(RtDevice *device, const RtPlan *plan, const StepProgram *program, FILE *out);
     /* Memory line by line, and speed against the device's own measured limits. */
     Status (*report)(RtDevice *device, double seconds_per_step, FILE *out);

@@ -28,7 +28,7 @@
       "a trace of a few steps, for Perfetto or chrome://tracing")                                  \
     X("describe", describe, FLAG, NULL, "say what this executable is, and run nothing")            \
     X("threads", threads, POSITIVE, "N", "worker threads; else one per CPU")                       \
-    X("tune", tune, TEXT, "FILE", "target cuda: measured choices of algorithms, read and added to")  \
+    X("tune", tune, TEXT, "FILE", "target cuda: measured algorithms, read and added to")           \
     X("no-graph", no_graph, FLAG, NULL, "target cuda: launch instructions one by one")             \
     X("seed", seed, NUMBER, "N",                                                                   \
       "seed of initial weights, masks and drawn tokens; else the recipe's")                        \

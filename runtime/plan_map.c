@@ -282,7 +282,8 @@ static Status check_header(Reader *r)
     if (h->target > PLAN_TARGET_CUDA)
         return bad(r, "its target does not exist");
     if (h->library_workspace_bytes &&
-        (h->library_workspace % 256 || !in_arena(r, h->library_workspace, h->library_workspace_bytes)))
+        (h->library_workspace % 256 ||
+         !in_arena(r, h->library_workspace, h->library_workspace_bytes)))
         return bad(r, "its workspace for libraries ends outside the arena");
     if (!is_string(r, h->model) || !is_string(r, h->model_config) || !is_string(r, h->settings) ||
         !is_string(r, h->report))

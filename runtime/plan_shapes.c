@@ -282,16 +282,16 @@ static void shape_advance(Question *q)
     MUST(advance, coef, 1, WIDE);
 }
 
-static uint64_t workspace_bytes(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
-                                const PlanParam *params)
+static uint64_t workspace_bytes(PlanTarget target, const PlanInstr *instr,
+                                const PlanTensor *tensors, const PlanParam *params)
 {
     PlanKernel kernel = (PlanKernel)instr->kernel;
     return target == PLAN_TARGET_CUDA ? plan_cuda_workspace_bytes(kernel, params, tensors)
                                       : plan_workspace_bytes(kernel, params, tensors);
 }
 
-const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
-                                const PlanParam *params)
+const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr,
+                                const PlanTensor *tensors, const PlanParam *params)
 {
     static void (*const questions[])(Question *) = {
 #define KERNEL(name, ...) shape_##name,

@@ -18,8 +18,8 @@ const RtKernelShape *rt_kernel_shape(uint32_t kernel);
 
 /* NULL, or what is wrong. Tensors and parameters are already known to be there, and as many as
  * declared. */
-const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr, const PlanTensor *tensors,
-                                const PlanParam *params);
+const char *rt_plan_shape_fault(PlanTarget target, const PlanInstr *instr,
+                                const PlanTensor *tensors, const PlanParam *params);
 
 /* a * b, or INT64_MAX where that does not fit; negative sizes count as too large. */
 int64_t rt_size_mul(int64_t a, int64_t b);

@@ -271,6 +271,11 @@ static void read_scalars(Rt *rt, float lr, RtStepResult *result)
     };
 }
 
+static Status get_tensor(Rt *rt, const PlanTensor *tensor)
+{
+    return rt->kind->get(rt->device, tensor->offset, rt_tensor_bytes(tensor));
+}
+
 /* What the hook reads of the arena comes over from the device. */
 static Status fetch_for_hook(Rt *rt)
 {
@@ -279,9 +284,9 @@ static Status fetch_for_hook(Rt *rt)
         return STATUS_OK;
     TRY(rt->kind->finish(rt->device));
     for (uint64_t i = 0; i < plan->n_grads; i++)
-        TRY(rt->kind->get(rt->device, plan->grads[i].tensor.offset, rt_tensor_bytes(&plan->grads[i].tensor)));
+        TRY(get_tensor(rt, &plan->grads[i].tensor));
     for (uint64_t i = 0; i < plan->n_kept; i++)
-        TRY(rt->kind->get(rt->device, plan->kept[i].tensor.offset, rt_tensor_bytes(&plan->kept[i].tensor)));
+        TRY(get_tensor(rt, &plan->kept[i].tensor));
     return STATUS_OK;
 }
 

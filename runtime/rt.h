@@ -63,8 +63,8 @@ typedef Status (*RtHookFn)(void *context);
 /* One step over what lies in the inputs. Allocates nothing. A kernel's fault is one diagnostic and
  * STATUS_USER. */
 Status rt_step(Rt *rt, float lr, RtHookFn before_update, void *context, RtStepResult *out_result);
-/* The same in two: between them a device may still be at work, and the next step's inputs may be put into the arena and
- * staged. */
+/* The same in two: between them a device may still be at work, and the next step's inputs may be
+ * put into the arena and staged. */
 Status rt_step_begin(Rt *rt, float lr, RtHookFn before_update, void *context);
 Status rt_step_end(Rt *rt, RtStepResult *out_result);
 /* The inputs in the arena are those of the next step. */

@@ -20,7 +20,8 @@ static Status check_plan(RtRun *run)
              "build with `--keep=GLOB`"));
     TRY(need(run->s, o->dump_grads ? "--dump-grads" : NULL, plan->n_grads, "gradients",
              "every parameter is frozen"));
-    TRY(need(run->s, o->tune ? "--tune" : NULL, run->rt->kind != NULL, "a device", "build with `--target cuda`"));
+    TRY(need(run->s, o->tune ? "--tune" : NULL, run->rt->kind != NULL, "a device",
+             "build with `--target cuda`"));
     TRY(need(run->s, o->no_graph ? "--no-graph" : NULL, run->rt->kind != NULL, "a device",
              "build with `--target cuda`"));
     return need(run->s, o->eval ? "--eval" : NULL, plan->n_eval_instrs, "an evaluation",
@@ -175,7 +176,8 @@ static void close_run(RtRun *run)
     rt_signals_free(run->signals);
 }
 
-/* What the device would do with the plan, where there is one: that there is none is said, and no error here. */
+/* What the device would do with the plan, where there is one: that there is none is said, and no
+ * error here. */
 static Status describe_device(Session *s, const StepProgram *program, const RtPlan *plan,
                               const RtDeviceKind *kind)
 {
@@ -190,7 +192,8 @@ static Status describe_device(Session *s, const StepProgram *program, const RtPl
     return status;
 }
 
-static Status describe(Session *s, const StepProgram *program, const RtDeviceKind *device, const RtOptions *o)
+static Status describe(Session *s, const StepProgram *program, const RtDeviceKind *device,
+                       const RtOptions *o)
 {
     RtPlan plan;
     TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &plan));

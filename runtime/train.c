@@ -45,7 +45,8 @@ static Status save(RtRun *run)
         return STATUS_OK;
     TRY(rt_before_save(rt));
     TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights,
-                           run->ahead ? run->ahead_position : rt_data_position(run->data), run->save_dir));
+                           run->ahead ? run->ahead_position : rt_data_position(run->data),
+                           run->save_dir));
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
     return STATUS_OK;

@@ -52,8 +52,12 @@ static uint64_t exponent_mask(uint32_t dtype)
 Status rt_cuda_check_tensor(RtCuda *cuda, const RtCall *call, uint32_t t)
 {
     const PlanTensor *tensor = &call->tensor[t];
-    RtCudaTensor view = {tensor->numel, tensor->run, tensor->pitch, exponent_mask(tensor->dtype),
-                         dtype_bytes((DType)tensor->dtype), 0};
+    RtCudaTensor view = {tensor->numel,
+                         tensor->run,
+                         tensor->pitch,
+                         exponent_mask(tensor->dtype),
+                         dtype_bytes((DType)tensor->dtype),
+                         0};
     if (!view.mask)
         return STATUS_OK;
     int64_t number = rt_cuda_number(cuda, call), index = t;
@@ -61,5 +65,7 @@ Status rt_cuda_check_tensor(RtCuda *cuda, const RtCall *call, uint32_t t)
     int64_t blocks = (view.numel + CHECK_THREADS - 1) / CHECK_THREADS;
     return rt_cuda_start_named(
         cuda, "check_finite",
-        (RtCudaShape){.grid = (uint32_t)(blocks < CHECK_BLOCKS ? blocks : CHECK_BLOCKS), .threads = CHECK_THREADS}, args);
+        (RtCudaShape){.grid = (uint32_t)(blocks < CHECK_BLOCKS ? blocks : CHECK_BLOCKS),
+                      .threads = CHECK_THREADS},
+        args);
 }

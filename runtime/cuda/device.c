@@ -13,7 +13,8 @@
 /* Whole pages of the shadow within the piece go back to the system: `get` fills them again. */
 static void forget(const RtDevice *device, uint64_t offset, uint64_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)device->config.shadow->base + offset;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
+              at = (uintptr_t)device->config.shadow->base + offset;
     uintptr_t begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
     if (begin < end)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
@@ -23,10 +24,12 @@ static Status put(RtDevice *device, uint64_t offset, uint64_t bytes)
 {
     RtCuda *cuda = &device->cuda;
     TRY(rt_cuda_result(cuda,
-                       cuda->driver.MemcpyHtoDAsync(cuda->arena.at + offset, device->config.shadow->base + offset, bytes,
+                       cuda->driver.MemcpyHtoDAsync(cuda->arena.at + offset,
+                                                    device->config.shadow->base + offset, bytes,
                                                     cuda->stream),
                        "copying to the device"));
-    TRY(rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream), "copying to the device"));
+    TRY(rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream),
+                       "copying to the device"));
     forget(device, offset, bytes);
     return STATUS_OK;
 }
@@ -35,10 +38,11 @@ static Status get(RtDevice *device, uint64_t offset, uint64_t bytes)
 {
     RtCuda *cuda = &device->cuda;
     TRY(rt_cuda_result(cuda,
-                       cuda->driver.MemcpyDtoHAsync(device->config.shadow->base + offset, cuda->arena.at + offset, bytes,
-                                                    cuda->stream),
+                       cuda->driver.MemcpyDtoHAsync(device->config.shadow->base + offset,
+                                                    cuda->arena.at + offset, bytes, cuda->stream),
                        "copying from the device"));
-    return rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream), "copying from the device");
+    return rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream),
+                          "copying from the device");
 }
 
 static Status stage(RtDevice *device, bool eval)
@@ -68,7 +72,8 @@ static void read_control(RtDevice *device)
     for (uint32_t i = 0; i < RT_CUDA_SCALARS; i++) {
         RtCudaScalar scalar = rt_cuda_scalar(device->cuda.plan, i);
         if (scalar.offset != PLAN_ABSENT)
-            memcpy(device->config.shadow->base + scalar.offset, &device->from->out[i], scalar.bytes);
+            memcpy(device->config.shadow->base + scalar.offset, &device->from->out[i],
+                   scalar.bytes);
     }
 }
 
@@ -80,9 +85,10 @@ static Status begin(RtDevice *device, const RtDeviceRun *run)
     TRY(rt_cuda_inputs_take(cuda, &device->inputs[run->eval]));
     fill_control(device, run);
     device->begin_ns = rt_clock_ns();
-    return rt_cuda_result(cuda,
-                          cuda->driver.MemcpyHtoDAsync(cuda->control, device->to, sizeof *device->to, cuda->stream),
-                          "copying to the device");
+    return rt_cuda_result(
+        cuda,
+        cuda->driver.MemcpyHtoDAsync(cuda->control, device->to, sizeof *device->to, cuda->stream),
+        "copying to the device");
 }
 
 static Status launch_graph(RtDevice *device, RtCudaExec *exec)
@@ -92,7 +98,8 @@ static Status launch_graph(RtDevice *device, RtCudaExec *exec)
         TRY(rt_cuda_exec_capture(cuda, exec));
         TRY(rt_cuda_measure(cuda, RT_OUTSIDE_GRAPH));
     }
-    return rt_cuda_result(cuda, cuda->driver.GraphLaunch(exec->graph, cuda->stream), "launching the step");
+    return rt_cuda_result(cuda, cuda->driver.GraphLaunch(exec->graph, cuda->stream),
+                          "launching the step");
 }
 
 static Status launch_each(RtDevice *device, RtCudaExec *exec, const RtDeviceRun *run)
@@ -100,11 +107,13 @@ static Status launch_each(RtDevice *device, RtCudaExec *exec, const RtDeviceRun 
     RtCuda *cuda = &device->cuda;
     if (run->from == 0)
         TRY(rt_cuda_control_begin(cuda));
-    TRY(rt_cuda_exec_run(cuda, exec, run->from, run->to, (RtCudaWatch){device->config.check, run->profile != NULL}));
+    TRY(rt_cuda_exec_run(cuda, exec, run->from, run->to,
+                         (RtCudaWatch){device->config.check, run->profile != NULL}));
     return run->to == exec->n_instrs ? rt_cuda_control_end(cuda) : STATUS_OK;
 }
 
-/* The first whole run is launched one by one: libraries load their code then, which a capture would not allow. */
+/* The first whole run is launched one by one: libraries load their code then, which a capture would
+ * not allow. */
 static Status launch(RtDevice *device, const RtDeviceRun *run)
 {
     RtCuda *cuda = &device->cuda;
@@ -113,7 +122,8 @@ static Status launch(RtDevice *device, const RtDeviceRun *run)
     device->run = *run;
     if (run->from == 0)
         TRY(begin(device, run));
-    if (whole && device->config.graph && !device->config.check && !run->profile && device->runs[run->eval])
+    if (whole && device->config.graph && !device->config.check && !run->profile &&
+        device->runs[run->eval])
         TRY(launch_graph(device, exec));
     else
         TRY(launch_each(device, exec, run));
@@ -121,7 +131,8 @@ static Status launch(RtDevice *device, const RtDeviceRun *run)
         return STATUS_OK;
     device->runs[run->eval]++;
     return rt_cuda_result(cuda,
-                          cuda->driver.MemcpyDtoHAsync(device->from, cuda->control, sizeof *device->from, cuda->stream),
+                          cuda->driver.MemcpyDtoHAsync(device->from, cuda->control,
+                                                       sizeof *device->from, cuda->stream),
                           "copying from the device");
 }
 
@@ -134,7 +145,8 @@ static Status lost(RtDevice *device, CUresult result)
     cuda->driver.GetErrorName(result, &name);
     cuda->driver.GetErrorString(result, &text);
     if (!cuda->lost)
-        diag(cuda->s, no_span, cuda_lost, (long long)device->run.step, name ? name : "unknown error", text ? text : "");
+        diag(cuda->s, no_span, cuda_lost, (long long)device->run.step,
+             name ? name : "unknown error", text ? text : "");
     cuda->lost = true;
     return STATUS_ENV;
 }
@@ -145,13 +157,15 @@ static Status say_fault(RtDevice *device)
     const int64_t *fault = device->from->fault;
     const RtCudaExec *exec = &device->list[device->run.eval];
     const PlanInstr *instr = &exec->instrs[(uint64_t)fault[4] < exec->n_instrs ? fault[4] : 0];
-    const char *message = arena_printf(
-        cuda->s->arena,
-        fault[0] == RT_CUDA_FAULT_ID ? "id %lld of token %lld is outside the table of %lld rows"
-                                     : "target %lld of token %lld is outside the vocabulary of %lld",
-        (long long)fault[2], (long long)fault[1], (long long)fault[3]);
-    diag(cuda->s, no_span, run_fault, (long long)device->run.step, rt_plan_string(cuda->plan, instr->name),
-         rt_plan_file(cuda->plan, instr->file), instr->line, message);
+    const char *message =
+        arena_printf(cuda->s->arena,
+                     fault[0] == RT_CUDA_FAULT_ID
+                         ? "id %lld of token %lld is outside the table of %lld rows"
+                         : "target %lld of token %lld is outside the vocabulary of %lld",
+                     (long long)fault[2], (long long)fault[1], (long long)fault[3]);
+    diag(cuda->s, no_span, run_fault, (long long)device->run.step,
+         rt_plan_string(cuda->plan, instr->name), rt_plan_file(cuda->plan, instr->file),
+         instr->line, message);
     return STATUS_USER;
 }
 
@@ -164,17 +178,19 @@ static void say_nonfinite(RtDevice *device)
     device->nonfinite_said = true;
     const PlanInstr *instr = &device->list[device->run.eval].instrs[found[1]];
     const PlanTensor *tensor = &cuda->plan->tensors[instr->first_tensor + (uint64_t)found[2]];
-    diag(cuda->s, no_span, check_value, (long long)device->run.step, rt_plan_string(cuda->plan, instr->name),
-         rt_kernel_shape(instr->kernel)->name, rt_plan_string(cuda->plan, tensor->name),
-         rt_plan_file(cuda->plan, instr->file), instr->line);
+    diag(cuda->s, no_span, check_value, (long long)device->run.step,
+         rt_plan_string(cuda->plan, instr->name), rt_kernel_shape(instr->kernel)->name,
+         rt_plan_string(cuda->plan, tensor->name), rt_plan_file(cuda->plan, instr->file),
+         instr->line);
 }
 
 static Status since_begin(RtDevice *device, const RtCudaExec *exec, uint32_t event, int64_t *out_ns)
 {
     float ms = 0;
-    TRY(rt_cuda_result(&device->cuda,
-                       device->cuda.driver.EventElapsedTime(&ms, exec->events[0], exec->events[event]),
-                       "reading an event"));
+    TRY(rt_cuda_result(
+        &device->cuda,
+        device->cuda.driver.EventElapsedTime(&ms, exec->events[0], exec->events[event]),
+        "reading an event"));
     *out_ns = device->begin_ns + (int64_t)((double)ms * 1e6);
     return STATUS_OK;
 }

@@ -22,7 +22,8 @@ struct RtDevice {
 extern const RtDeviceKind rt_device_cuda;
 
 /* device_report.c */
-Status rt_cuda_describe(RtDevice *device, const RtPlan *plan, const StepProgram *program, FILE *out);
+Status rt_cuda_describe(RtDevice *device, const RtPlan *plan, const StepProgram *program,
+                        FILE *out);
 Status rt_cuda_report(RtDevice *device, double seconds_per_step, FILE *out);
 /* device_open.c */
 Status rt_cuda_device_open(Session *s, RtDevice **out_device);

@@ -53,7 +53,8 @@ static CUdeviceptr take(CUdeviceptr *at, uint64_t bytes)
     return piece;
 }
 
-/* The one piece of device memory beside the arena: control block, inputs on their way, tables of groups. */
+/* The one piece of device memory beside the arena: control block, inputs on their way, tables of
+ * groups. */
 static Status place_tables(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
@@ -70,9 +71,11 @@ static Status place_tables(RtDevice *device)
         TRY(rt_cuda_exec_place(cuda, &device->list[i], take(&at, device->list[i].table_bytes)));
     }
     void *pinned;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemHostAlloc(&pinned, sizeof *device->to, 0), "allocating pinned memory"));
+    TRY(rt_cuda_result(cuda, cuda->driver.MemHostAlloc(&pinned, sizeof *device->to, 0),
+                       "allocating pinned memory"));
     device->to = pinned;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemHostAlloc(&pinned, sizeof *device->from, 0), "allocating pinned memory"));
+    TRY(rt_cuda_result(cuda, cuda->driver.MemHostAlloc(&pinned, sizeof *device->from, 0),
+                       "allocating pinned memory"));
     device->from = pinned;
     return rt_cuda_measure_skip(cuda);
 }
@@ -80,10 +83,12 @@ static Status place_tables(RtDevice *device)
 static Status clear_arena(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
-    TRY(rt_cuda_fill(cuda, (void *)(uintptr_t)cuda->arena.at, device->config.check ? POISON : 0, cuda->arena.bytes));
+    TRY(rt_cuda_fill(cuda, (void *)(uintptr_t)cuda->arena.at, device->config.check ? POISON : 0,
+                     cuda->arena.bytes));
     for (uint64_t i = 0; i < cuda->plan->n_states && device->config.check; i++) {
         const PlanState *state = &cuda->plan->states[i];
-        TRY(rt_cuda_fill(cuda, (void *)(uintptr_t)(cuda->arena.at + state->offset), 0, state->bytes));
+        TRY(rt_cuda_fill(cuda, (void *)(uintptr_t)(cuda->arena.at + state->offset), 0,
+                         state->bytes));
     }
     return rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream), "clearing the arena");
 }
@@ -95,7 +100,8 @@ static Status prepare_lists(RtDevice *device)
     RtCuda *cuda = &device->cuda;
     const RtPlan *plan = cuda->plan;
     TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, &device->list[RT_CUDA_TRAIN]));
-    return rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs, &device->list[RT_CUDA_EVAL]);
+    return rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs,
+                                &device->list[RT_CUDA_EVAL]);
 }
 
 static Status choose_algorithms(RtDevice *device)
@@ -111,7 +117,9 @@ static Status choose_algorithms(RtDevice *device)
 
 static Status check_target(RtCuda *cuda)
 {
-    if (cuda->plan->header->target == PLAN_TARGET_CUDA)
+    const StepProgram *program = cuda->program;
+    bool has_code = !program->n_kernels || (program->cuda_kernels && program->image);
+    if (cuda->plan->header->target == PLAN_TARGET_CUDA && has_code)
         return STATUS_OK;
     diag(cuda->s, no_span, cuda_target, "cpu");
     return STATUS_ENV;

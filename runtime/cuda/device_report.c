@@ -13,15 +13,16 @@ enum {
 
 static void print_device(const RtCuda *cuda, FILE *out)
 {
-    fprintf(out, "device | %s | %d multiprocessors | driver for CUDA %d.%d | cuBLASLt %llu\n", cuda->device_name,
-            cuda->multiprocessors, cuda->driver_version / 1000, cuda->driver_version % 1000 / 10,
-            (unsigned long long)cuda->lt.GetVersion());
+    fprintf(out, "device | %s | %d multiprocessors | driver for CUDA %d.%d | cuBLASLt %llu\n",
+            cuda->device_name, cuda->multiprocessors, cuda->driver_version / 1000,
+            cuda->driver_version % 1000 / 10, (unsigned long long)cuda->lt.GetVersion());
 }
 
 static void print_launches(const RtDevice *device, FILE *out)
 {
     const RtCudaExec *exec = &device->list[RT_CUDA_TRAIN];
-    fprintf(out, "launches | %llu instructions in %u | ", (unsigned long long)exec->n_instrs, exec->n_launches);
+    fprintf(out, "launches | %llu instructions in %u | ", (unsigned long long)exec->n_instrs,
+            exec->n_launches);
     if (exec->graph)
         fprintf(out, "one graph of %llu nodes\n", (unsigned long long)exec->graph_nodes);
     else
@@ -36,12 +37,14 @@ Status rt_cuda_describe(RtDevice *device, const RtPlan *plan, const StepProgram 
     const PlanHeader *header = plan->header;
     cuda->plan = plan;
     cuda->program = program;
-    cuda->arena.at = (CUdeviceptr)1 << 40; /* nothing is there: only how addresses are aligned counts */
+    cuda->arena.at = (CUdeviceptr)1
+                     << 40; /* nothing is there: only how addresses are aligned counts */
     cuda->library_workspace_bytes = header->library_workspace_bytes;
     TRY(rt_cuda_modules_load(cuda));
     TRY(rt_cuda_gemms_open(cuda));
     TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, &device->list[RT_CUDA_TRAIN]));
-    TRY(rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs, &device->list[RT_CUDA_EVAL]));
+    TRY(rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs,
+                             &device->list[RT_CUDA_EVAL]));
     for (int i = 0; i < RT_CUDA_LISTS; i++)
         TRY(rt_cuda_exec_rehearse(cuda, &device->list[i]));
     TRY(rt_cuda_gemms_bind(cuda));
@@ -56,10 +59,12 @@ Status rt_cuda_describe(RtDevice *device, const RtPlan *plan, const StepProgram 
 static Status fill_noise(RtCuda *cuda, CUdeviceptr at, int64_t words)
 {
     void *args[] = {&at, &words};
-    return rt_cuda_start_named(cuda, "fill_noise", (RtCudaShape){.grid = NOISE_BLOCKS, .threads = NOISE_THREADS}, args);
+    return rt_cuda_start_named(cuda, "fill_noise",
+                               (RtCudaShape){.grid = NOISE_BLOCKS, .threads = NOISE_THREADS}, args);
 }
 
-static Status time_products(RtCuda *cuda, const RtGemm *gemm, CUevent begin, CUevent end, double *out_seconds)
+static Status time_products(RtCuda *cuda, const RtGemm *gemm, CUevent begin, CUevent end,
+                            double *out_seconds)
 {
     static const char what[] = "measuring the device";
     float ms = 0;
@@ -93,8 +98,10 @@ static Status measure_product(RtCuda *cuda, CUdeviceptr at, double *out_seconds)
     };
     CUevent begin = NULL, end = NULL;
     TRY(fill_noise(cuda, at, (int64_t)(2 * bytes / 4)));
-    TRY(rt_cuda_result(cuda, cuda->driver.EventCreate(&begin, CU_EVENT_DEFAULT), "making an event"));
-    Status status = rt_cuda_result(cuda, cuda->driver.EventCreate(&end, CU_EVENT_DEFAULT), "making an event");
+    TRY(rt_cuda_result(cuda, cuda->driver.EventCreate(&begin, CU_EVENT_DEFAULT),
+                       "making an event"));
+    Status status =
+        rt_cuda_result(cuda, cuda->driver.EventCreate(&end, CU_EVENT_DEFAULT), "making an event");
     if (status == STATUS_OK)
         status = time_products(cuda, &gemm, begin, end, out_seconds);
     if (end)
@@ -111,7 +118,8 @@ static Status measure_ceiling(RtCuda *cuda, double *out_flops)
     RtCudaMapped room;
     double seconds = 0;
     *out_flops = 0;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total), "asking for free memory"));
+    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total),
+                       "asking for free memory"));
     if (free_bytes < 4 * bytes)
         return STATUS_OK;
     TRY(rt_cuda_map(cuda, 3 * bytes, &room));
@@ -133,8 +141,8 @@ Status rt_cuda_report(RtDevice *device, double seconds_per_step, FILE *out)
     TRY(measure_ceiling(cuda, &ceiling));
     fprintf(out, "bench | tflop_per_s %.2f", speed / 1e12);
     if (ceiling > 0)
-        fprintf(out, " | %.1f %% of %.2f, measured on a bf16 product of %d cubed", 100 * speed / ceiling, ceiling / 1e12,
-                CEILING_SIZE);
+        fprintf(out, " | %.1f %% of %.2f, measured on a bf16 product of %d cubed",
+                100 * speed / ceiling, ceiling / 1e12, CEILING_SIZE);
     fputc('\n', out);
     return STATUS_OK;
 }

@@ -35,7 +35,8 @@ static Status check_fused(RtCuda *cuda, const RtCall *call)
     const char *fault = rt_cuda_fused_fault(&cuda->program->cuda_kernels[instr->code], instr);
     if (!fault)
         return STATUS_OK;
-    diag(cuda->s, no_span, plan_record, "instruction", (unsigned long long)rt_cuda_number(cuda, call), fault);
+    diag(cuda->s, no_span, plan_record, "instruction",
+         (unsigned long long)rt_cuda_number(cuda, call), fault);
     return STATUS_ENV;
 }
 
@@ -58,7 +59,8 @@ static uint32_t pieces_of(const RtCall *call, const RtCudaGroupKernel *group, Pi
         out[n++] = (Piece){t->offset, t->offset + rt_tensor_bytes(t), group->writes >> i & 1};
     }
     if (group->workspace && call->instr->workspace_bytes)
-        out[n++] = (Piece){call->instr->workspace, call->instr->workspace + call->instr->workspace_bytes, true};
+        out[n++] = (Piece){call->instr->workspace,
+                           call->instr->workspace + call->instr->workspace_bytes, true};
     return n;
 }
 
@@ -68,7 +70,8 @@ static bool touch(const RtCall *a, const RtCall *b, const RtCudaGroupKernel *gro
     uint32_t n_a = pieces_of(a, group, of_a), n_b = pieces_of(b, group, of_b);
     for (uint32_t i = 0; i < n_a; i++)
         for (uint32_t j = 0; j < n_b; j++)
-            if ((of_a[i].written || of_b[j].written) && of_a[i].begin < of_b[j].end && of_b[j].begin < of_a[i].end)
+            if ((of_a[i].written || of_b[j].written) && of_a[i].begin < of_b[j].end &&
+                of_b[j].begin < of_a[i].end)
                 return true;
     return false;
 }
@@ -83,7 +86,8 @@ static uint32_t group_size(const RtCudaExec *exec, uint32_t first)
         return 1;
     for (; first + n < exec->n_instrs; n++) {
         const PlanInstr *next = &exec->instrs[first + n];
-        if (next->kernel != instr->kernel || next->phase != instr->phase || next->n_tensors >= MOST_PIECES)
+        if (next->kernel != instr->kernel || next->phase != instr->phase ||
+            next->n_tensors >= MOST_PIECES)
             return n;
         for (uint32_t i = 0; i < n; i++)
             if (touch(&exec->calls[first + i], &exec->calls[first + n], group))
@@ -99,7 +103,8 @@ static void find_groups(RtCudaExec *exec)
         *launch = (RtCudaLaunch){.first = i, .n = group_size(exec, i)};
         if (launch->n > 1) {
             launch->table = exec->table_bytes;
-            uint64_t bytes = rt_cuda_kernels[exec->instrs[i].kernel].group->table_bytes(&exec->calls[i], launch->n);
+            uint64_t bytes = rt_cuda_kernels[exec->instrs[i].kernel].group->table_bytes(
+                &exec->calls[i], launch->n);
             exec->table_bytes += (bytes + TABLE_ALIGNMENT - 1) / TABLE_ALIGNMENT * TABLE_ALIGNMENT;
         }
         i += launch->n;
@@ -108,7 +113,8 @@ static void find_groups(RtCudaExec *exec)
 
 /* -- preparing -- */
 
-Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs, RtCudaExec *out_exec)
+Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs,
+                            RtCudaExec *out_exec)
 {
     Arena *arena = cuda->s->arena;
     uint64_t n_at = 0;
@@ -130,7 +136,8 @@ Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_in
 Status rt_cuda_exec_place(RtCuda *cuda, RtCudaExec *exec, CUdeviceptr at)
 {
     for (uint64_t i = 0; i < exec->n_instrs; i++)
-        exec->calls[i].random = (const int64_t *)(uintptr_t)(cuda->control + offsetof(RtCudaControl, random));
+        exec->calls[i].random =
+            (const int64_t *)(uintptr_t)(cuda->control + offsetof(RtCudaControl, random));
     exec->table = (void *)(uintptr_t)at;
     if (!exec->table_bytes)
         return STATUS_OK;
@@ -142,7 +149,9 @@ Status rt_cuda_exec_place(RtCuda *cuda, RtCudaExec *exec, CUdeviceptr at)
             rt_cuda_kernels[calls->instr->kernel].group->table_fill(
                 calls, group->n, host + group->table, (unsigned char *)exec->table + group->table);
     }
-    TRY(rt_cuda_result(cuda, cuda->driver.MemcpyHtoDAsync(at, host, exec->table_bytes, cuda->stream), "writing tables"));
+    TRY(rt_cuda_result(cuda,
+                       cuda->driver.MemcpyHtoDAsync(at, host, exec->table_bytes, cuda->stream),
+                       "writing tables"));
     return rt_cuda_result(cuda, cuda->driver.StreamSynchronize(cuda->stream), "writing tables");
 }
 
@@ -210,11 +219,14 @@ static Status check_launch(RtCuda *cuda, const RtCudaExec *exec, const RtCudaLau
 static Status mark(RtCuda *cuda, RtCudaExec *exec, uint32_t event)
 {
     if (!exec->events[event])
-        TRY(rt_cuda_result(cuda, cuda->driver.EventCreate(&exec->events[event], CU_EVENT_DEFAULT), "making an event"));
-    return rt_cuda_result(cuda, cuda->driver.EventRecord(exec->events[event], cuda->stream), "recording an event");
+        TRY(rt_cuda_result(cuda, cuda->driver.EventCreate(&exec->events[event], CU_EVENT_DEFAULT),
+                           "making an event"));
+    return rt_cuda_result(cuda, cuda->driver.EventRecord(exec->events[event], cuda->stream),
+                          "recording an event");
 }
 
-Status rt_cuda_exec_run(RtCuda *cuda, RtCudaExec *exec, uint64_t from, uint64_t to, RtCudaWatch watch)
+Status rt_cuda_exec_run(RtCuda *cuda, RtCudaExec *exec, uint64_t from, uint64_t to,
+                        RtCudaWatch watch)
 {
     if (watch.timed && !exec->events)
         exec->events = ARENA_ARRAY(cuda->s->arena, CUevent, exec->n_launches + 1);
@@ -245,7 +257,9 @@ static Status enqueue_all(RtCuda *cuda, RtCudaExec *exec)
 Status rt_cuda_exec_capture(RtCuda *cuda, RtCudaExec *exec)
 {
     static const char what[] = "capturing the step as a graph";
-    TRY(rt_cuda_result(cuda, cuda->driver.StreamBeginCapture(cuda->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), what));
+    TRY(rt_cuda_result(
+        cuda, cuda->driver.StreamBeginCapture(cuda->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        what));
     CUgraph graph = NULL;
     Status status = enqueue_all(cuda, exec);
     CUresult result = cuda->driver.StreamEndCapture(cuda->stream, &graph);

@@ -2,15 +2,17 @@
 
 #include "base/diag.h"
 
-/* cuBLASLt is column-major: a row-major C[m,n] = A B is its C'[n,m] = B' A', with the operands swapped and each stored
- * matrix read as its transpose. Its A is our B. */
+/* cuBLASLt is column-major: a row-major C[m,n] = A B is its C'[n,m] = B' A', with the operands
+ * swapped and each stored matrix read as its transpose. Its A is our B. */
 
 enum { MOST_ALIGNED = 256 };
 
 static cudaDataType_t data_type(DType dtype)
 {
-    static const cudaDataType_t types[DTYPE_COUNT] = {
-        [DTYPE_F64] = CUDA_R_64F, [DTYPE_F32] = CUDA_R_32F, [DTYPE_BF16] = CUDA_R_16BF, [DTYPE_F16] = CUDA_R_16F};
+    static const cudaDataType_t types[DTYPE_COUNT] = {[DTYPE_F64] = CUDA_R_64F,
+                                                      [DTYPE_F32] = CUDA_R_32F,
+                                                      [DTYPE_BF16] = CUDA_R_16BF,
+                                                      [DTYPE_F16] = CUDA_R_16F};
     return types[dtype];
 }
 
@@ -73,8 +75,11 @@ static RtGemmEntry *note(RtCuda *cuda, const RtGemm *gemm)
     RtGemmKey key = key_of(gemm);
     RtGemmEntry *entry = find(cuda, &key);
     if (!entry) {
-        RtGemmEntry fresh = {
-            .key = key, .sample = *gemm, .align_a = MOST_ALIGNED, .align_b = MOST_ALIGNED, .align_c = MOST_ALIGNED};
+        RtGemmEntry fresh = {.key = key,
+                             .sample = *gemm,
+                             .align_a = MOST_ALIGNED,
+                             .align_b = MOST_ALIGNED,
+                             .align_c = MOST_ALIGNED};
         vec_push(cuda->s->arena, &cuda->gemms->entries, fresh);
         entry = &cuda->gemms->entries.at[cuda->gemms->entries.n - 1];
     }
@@ -89,29 +94,30 @@ static RtGemmEntry *note(RtCuda *cuda, const RtGemm *gemm)
 
 /* -- descriptors -- */
 
-static Status layout(RtCuda *cuda, DType dtype, int64_t rows, int64_t cols, int64_t ld, const int64_t batch_stride[2],
-                     cublasLtMatrixLayout_t *out_layout)
+static Status layout(RtCuda *cuda, DType dtype, int64_t rows, int64_t cols, int64_t ld,
+                     const int64_t batch_stride[2], cublasLtMatrixLayout_t *out_layout)
 {
     static const char what[] = "describing a matrix";
     TRY(rt_cublas_result(cuda,
-                         cuda->lt.MatrixLayoutCreate(out_layout, data_type(dtype), (uint64_t)rows, (uint64_t)cols, ld),
+                         cuda->lt.MatrixLayoutCreate(out_layout, data_type(dtype), (uint64_t)rows,
+                                                     (uint64_t)cols, ld),
                          what));
     if (batch_stride[0] == 1)
         return STATUS_OK;
     int32_t count = (int32_t)batch_stride[0];
-    TRY(rt_cublas_result(
+    TRY(rt_cublas_result(cuda,
+                         cuda->lt.MatrixLayoutSetAttribute(
+                             *out_layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                         what));
+    return rt_cublas_result(
         cuda,
-        cuda->lt.MatrixLayoutSetAttribute(*out_layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
-        what));
-    return rt_cublas_result(cuda,
-                            cuda->lt.MatrixLayoutSetAttribute(*out_layout,
-                                                              CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                              &batch_stride[1], sizeof batch_stride[1]),
-                            what);
+        cuda->lt.MatrixLayoutSetAttribute(*out_layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                          &batch_stride[1], sizeof batch_stride[1]),
+        what);
 }
 
-static Status set(RtCuda *cuda, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void *value,
-                  size_t bytes)
+static Status set(RtCuda *cuda, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                  const void *value, size_t bytes)
 {
     return rt_cublas_result(cuda, cuda->lt.MatmulDescSetAttribute(desc, attribute, value, bytes),
                             "describing a matrix product");
@@ -122,10 +128,12 @@ Status rt_gemm_describe(RtCuda *cuda, RtGemmEntry *e)
     const RtGemmKey *key = &e->key;
     bool wide = is_wide(key);
     TRY(rt_cublas_result(cuda,
-                         cuda->lt.MatmulDescCreate(&e->desc, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                         cuda->lt.MatmulDescCreate(&e->desc,
+                                                   wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                                    wide ? CUDA_R_64F : CUDA_R_32F),
                          "describing a matrix product"));
-    cublasOperation_t first = key->tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = key->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t first = key->tb ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      second = key->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     TRY(set(cuda, e->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     TRY(set(cuda, e->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
     if (key->bias_type >= 0) {
@@ -136,23 +144,28 @@ Status rt_gemm_describe(RtCuda *cuda, RtGemmEntry *e)
     }
     const int64_t a[2] = {key->batch, key->stride_a}, b[2] = {key->batch, key->stride_b},
                   c[2] = {key->batch, key->stride_c};
-    TRY(layout(cuda, (DType)key->b_type, key->tb ? key->k : key->n, key->tb ? key->n : key->k, key->ldb, b, &e->a));
-    TRY(layout(cuda, (DType)key->a_type, key->ta ? key->m : key->k, key->ta ? key->k : key->m, key->lda, a, &e->b));
+    TRY(layout(cuda, (DType)key->b_type, key->tb ? key->k : key->n, key->tb ? key->n : key->k,
+               key->ldb, b, &e->a));
+    TRY(layout(cuda, (DType)key->a_type, key->ta ? key->m : key->k, key->ta ? key->k : key->m,
+               key->lda, a, &e->b));
     return layout(cuda, (DType)key->c_type, key->n, key->m, key->ldc, c, &e->c);
 }
 
 /* -- algorithms -- */
 
-static Status prefer(RtCuda *cuda, cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t bytes)
+static Status prefer(RtCuda *cuda, cublasLtMatmulPreferenceAttributes_t attribute,
+                     const void *value, size_t bytes)
 {
-    return rt_cublas_result(cuda,
-                            cuda->lt.MatmulPreferenceSetAttribute(cuda->gemms->preference, attribute, value, bytes),
-                            "choosing an algorithm for a matrix product");
+    return rt_cublas_result(
+        cuda,
+        cuda->lt.MatmulPreferenceSetAttribute(cuda->gemms->preference, attribute, value, bytes),
+        "choosing an algorithm for a matrix product");
 }
 
 static Status prefer_for(RtCuda *cuda, const RtGemmEntry *e)
 {
-    /* partial sums go through the workspace in f32 and are added in one order: deterministic, and rounded once */
+    /* partial sums go through the workspace in f32 and are added in one order: deterministic, and
+     * rounded once */
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     TRY(prefer(cuda, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
     TRY(prefer(cuda, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cuda->library_workspace_bytes,
@@ -163,13 +176,16 @@ static Status prefer_for(RtCuda *cuda, const RtGemmEntry *e)
     return prefer(cuda, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &e->align_c, sizeof e->align_c);
 }
 
-static int32_t config(const RtCuda *cuda, const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t which)
+static int32_t config(const RtCuda *cuda, const cublasLtMatmulAlgo_t *algo,
+                      cublasLtMatmulAlgoConfigAttributes_t which)
 {
     unsigned char value[8] = {0}; /* attributes are 16 or 32 bits wide, little-endian */
     size_t written;
     int32_t number = 0;
-    if (cuda->lt.MatmulAlgoConfigGetAttribute(algo, which, value, 4, &written) != CUBLAS_STATUS_SUCCESS &&
-        cuda->lt.MatmulAlgoConfigGetAttribute(algo, which, value, 2, &written) != CUBLAS_STATUS_SUCCESS)
+    if (cuda->lt.MatmulAlgoConfigGetAttribute(algo, which, value, 4, &written) !=
+            CUBLAS_STATUS_SUCCESS &&
+        cuda->lt.MatmulAlgoConfigGetAttribute(algo, which, value, 2, &written) !=
+            CUBLAS_STATUS_SUCCESS)
         return 0;
     memcpy(&number, value, 4);
     return number;
@@ -178,10 +194,12 @@ static int32_t config(const RtCuda *cuda, const cublasLtMatmulAlgo_t *algo, cubl
 static bool is_deterministic(const RtCuda *cuda, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t scheme = config(cuda, algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
-    return scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
+           scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-Status rt_gemm_candidates(RtCuda *cuda, RtGemmEntry *e, cublasLtMatmulHeuristicResult_t *out, int *out_n)
+Status rt_gemm_candidates(RtCuda *cuda, RtGemmEntry *e, cublasLtMatmulHeuristicResult_t *out,
+                          int *out_n)
 {
     cublasLtMatmulHeuristicResult_t found[RT_GEMM_CANDIDATES];
     int n = 0;
@@ -190,12 +208,13 @@ Status rt_gemm_candidates(RtCuda *cuda, RtGemmEntry *e, cublasLtMatmulHeuristicR
         TRY(rt_gemm_describe(cuda, e));
     TRY(prefer_for(cuda, e));
     cublasStatus_t result =
-        cuda->lt.MatmulAlgoGetHeuristic(cuda->gemms->handle, e->desc, e->a, e->b, e->c, e->c, cuda->gemms->preference,
-                                        RT_GEMM_CANDIDATES, found, &n);
+        cuda->lt.MatmulAlgoGetHeuristic(cuda->gemms->handle, e->desc, e->a, e->b, e->c, e->c,
+                                        cuda->gemms->preference, RT_GEMM_CANDIDATES, found, &n);
     if (result != CUBLAS_STATUS_NOT_SUPPORTED)
         TRY(rt_cublas_result(cuda, result, "choosing an algorithm for a matrix product"));
     for (int i = 0; i < n && result == CUBLAS_STATUS_SUCCESS; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= cuda->library_workspace_bytes &&
+        if (found[i].state == CUBLAS_STATUS_SUCCESS &&
+            found[i].workspaceSize <= cuda->library_workspace_bytes &&
             is_deterministic(cuda, &found[i].algo))
             out[(*out_n)++] = found[i];
     if (*out_n)
@@ -227,18 +246,21 @@ Status rt_cuda_gemms_bind(RtCuda *cuda)
 
 /* -- running -- */
 
-Status rt_gemm_run(RtCuda *cuda, const RtGemmEntry *entry, const cublasLtMatmulAlgo_t *algo, const RtGemm *g)
+Status rt_gemm_run(RtCuda *cuda, const RtGemmEntry *entry, const cublasLtMatmulAlgo_t *algo,
+                   const RtGemm *g)
 {
     float alpha32 = (float)g->alpha, beta32 = (float)g->beta;
     bool wide = is_wide(&entry->key);
-    const void *alpha = wide ? (const void *)&g->alpha : &alpha32, *beta = wide ? (const void *)&g->beta : &beta32;
+    const void *alpha = wide ? (const void *)&g->alpha : &alpha32,
+               *beta = wide ? (const void *)&g->beta : &beta32;
     if (g->bias)
         TRY(set(cuda, entry->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias));
-    return rt_cublas_result(cuda,
-                            cuda->lt.Matmul(cuda->gemms->handle, entry->desc, alpha, g->b, entry->a, g->a, entry->b,
-                                            beta, g->c, entry->c, g->c, entry->c, algo, cuda->library_workspace,
-                                            cuda->library_workspace_bytes, (cudaStream_t)cuda->stream),
-                            "running a matrix product");
+    return rt_cublas_result(
+        cuda,
+        cuda->lt.Matmul(cuda->gemms->handle, entry->desc, alpha, g->b, entry->a, g->a, entry->b,
+                        beta, g->c, entry->c, g->c, entry->c, algo, cuda->library_workspace,
+                        cuda->library_workspace_bytes, (cudaStream_t)cuda->stream),
+        "running a matrix product");
 }
 
 Status rt_cuda_gemm(RtCuda *cuda, const RtGemm *gemm)
@@ -257,7 +279,8 @@ Status rt_cuda_gemms_open(RtCuda *cuda)
 {
     cuda->gemms = ARENA_NEW(cuda->s->arena, RtCudaGemms);
     TRY(rt_cublas_result(cuda, cuda->lt.Create(&cuda->gemms->handle), "opening cuBLASLt"));
-    return rt_cublas_result(cuda, cuda->lt.MatmulPreferenceCreate(&cuda->gemms->preference), "opening cuBLASLt");
+    return rt_cublas_result(cuda, cuda->lt.MatmulPreferenceCreate(&cuda->gemms->preference),
+                            "opening cuBLASLt");
 }
 
 void rt_cuda_gemms_close(RtCuda *cuda)
@@ -283,24 +306,30 @@ void rt_cuda_gemms_close(RtCuda *cuda)
 
 const char *rt_gemm_key_text(const RtGemmKey *k, char out_text[RT_GEMM_TEXT])
 {
-    int n = snprintf(out_text, RT_GEMM_TEXT, "%lldx%lldx%lld %s%s %s %s %s", (long long)k->m, (long long)k->n,
-                     (long long)k->k, k->ta ? "t" : "n", k->tb ? "t" : "n", dtype_name((DType)k->a_type),
-                     dtype_name((DType)k->b_type), dtype_name((DType)k->c_type));
-    n += snprintf(out_text + n, RT_GEMM_TEXT - (size_t)n, " ld %lld,%lld,%lld%s%s%s", (long long)k->lda,
-                  (long long)k->ldb, (long long)k->ldc, k->adds ? " adds" : "", k->bias_type >= 0 ? " bias " : "",
+    int n = snprintf(out_text, RT_GEMM_TEXT, "%lldx%lldx%lld %s%s %s %s %s", (long long)k->m,
+                     (long long)k->n, (long long)k->k, k->ta ? "t" : "n", k->tb ? "t" : "n",
+                     dtype_name((DType)k->a_type), dtype_name((DType)k->b_type),
+                     dtype_name((DType)k->c_type));
+    n += snprintf(out_text + n, RT_GEMM_TEXT - (size_t)n, " ld %lld,%lld,%lld%s%s%s",
+                  (long long)k->lda, (long long)k->ldb, (long long)k->ldc, k->adds ? " adds" : "",
+                  k->bias_type >= 0 ? " bias " : "",
                   k->bias_type >= 0 ? dtype_name((DType)k->bias_type) : "");
     if (k->batch > 1)
-        snprintf(out_text + n, RT_GEMM_TEXT - (size_t)n, " batch %lld %lld,%lld,%lld", (long long)k->batch,
-                 (long long)k->stride_a, (long long)k->stride_b, (long long)k->stride_c);
+        snprintf(out_text + n, RT_GEMM_TEXT - (size_t)n, " batch %lld %lld,%lld,%lld",
+                 (long long)k->batch, (long long)k->stride_a, (long long)k->stride_b,
+                 (long long)k->stride_c);
     return out_text;
 }
 
 const char *rt_gemm_algo_text(const RtCuda *cuda, const RtGemmEntry *e, char out_text[RT_GEMM_TEXT])
 {
     const cublasLtMatmulAlgo_t *algo = &e->algo;
-    snprintf(out_text, RT_GEMM_TEXT, "id %d tile %d stages %d split %d reduction %d swizzle %d custom %d cluster %d",
-             config(cuda, algo, CUBLASLT_ALGO_CONFIG_ID), config(cuda, algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
-             config(cuda, algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), config(cuda, algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+    snprintf(out_text, RT_GEMM_TEXT,
+             "id %d tile %d stages %d split %d reduction %d swizzle %d custom %d cluster %d",
+             config(cuda, algo, CUBLASLT_ALGO_CONFIG_ID),
+             config(cuda, algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+             config(cuda, algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             config(cuda, algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
              config(cuda, algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
              config(cuda, algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
              config(cuda, algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
@@ -313,13 +342,13 @@ void rt_cuda_gemms_print(const RtCuda *cuda, FILE *out)
     for (uint32_t i = 0; i < cuda->gemms->entries.n; i++) {
         const RtGemmEntry *e = &cuda->gemms->entries.at[i];
         char key[RT_GEMM_TEXT], algo[RT_GEMM_TEXT];
-        fprintf(out, "product | %s | %llu times | %s | workspace %llu B", rt_gemm_key_text(&e->key, key),
-                (unsigned long long)e->uses, rt_gemm_algo_text(cuda, e, algo),
-                (unsigned long long)e->workspace_bytes);
+        fprintf(out, "product | %s | %llu times | %s | workspace %llu B",
+                rt_gemm_key_text(&e->key, key), (unsigned long long)e->uses,
+                rt_gemm_algo_text(cuda, e, algo), (unsigned long long)e->workspace_bytes);
         if (e->microseconds > 0)
             fprintf(out, " | %.2f us, %.1f TFLOP/s", e->microseconds,
-                    2e-6 * (double)e->key.m * (double)e->key.n * (double)e->key.k * (double)e->key.batch /
-                        e->microseconds);
+                    2e-6 * (double)e->key.m * (double)e->key.n * (double)e->key.k *
+                        (double)e->key.batch / e->microseconds);
         fprintf(out, " | %s\n", e->tuned ? "tuned" : "first heuristic");
     }
 }

@@ -1,5 +1,5 @@
-/* gemm: matrix products by cuBLASLt. Each distinct product has one entry with its descriptors and the algorithm bound
- * to it, so that an op and its replay, and every layer, run the same code. */
+/* gemm: matrix products by cuBLASLt. Each distinct product has one entry with its descriptors and
+ * the algorithm bound to it, so that an op and its replay, and every layer, run the same code. */
 #ifndef RUNTIME_CUDA_GEMM_H
 #define RUNTIME_CUDA_GEMM_H
 
@@ -7,7 +7,8 @@
 
 enum { RT_GEMM_CANDIDATES = 16, RT_GEMM_TEXT = 192 };
 
-typedef struct RtGemmKey { /* what an algorithm is chosen by; zeroed before it is filled, compared as bytes */
+typedef struct RtGemmKey { /* what an algorithm is chosen by; zeroed before it is filled, compared
+                              as bytes */
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     int32_t ta, tb, a_type, b_type, c_type, bias_type; /* bias_type -1: no bias */
     int32_t adds;                                      /* beta is not 0 */
@@ -16,7 +17,7 @@ typedef struct RtGemmKey { /* what an algorithm is chosen by; zeroed before it i
 
 typedef struct RtGemmEntry {
     RtGemmKey key;
-    RtGemm sample;                 /* of the rehearsal, for measuring */
+    RtGemm sample;                      /* of the rehearsal, for measuring */
     uint32_t align_a, align_b, align_c; /* bytes, the least of all its products, at most 256 */
     uint64_t uses;
     bool bound, tuned;
@@ -36,10 +37,11 @@ typedef struct RtCudaGemms {
 Status rt_cuda_gemms_open(RtCuda *cuda);
 void rt_cuda_gemms_close(RtCuda *cuda);
 
-/* Binds every entry that has no algorithm yet: the first of cuBLASLt's heuristics that is deterministic and fits. */
+/* Binds every entry that has no algorithm yet: the first of cuBLASLt's heuristics that is
+ * deterministic and fits. */
 Status rt_cuda_gemms_bind(RtCuda *cuda);
-/* The same from the tuning file; what it lacks is measured on the device, and the file written anew. Runs products on
- * whatever the arena holds: before the weights are there. */
+/* The same from the tuning file; what it lacks is measured on the device, and the file written
+ * anew. Runs products on whatever the arena holds: before the weights are there. */
 Status rt_cuda_gemms_tune(RtCuda *cuda, const char *path);
 void rt_cuda_gemms_print(const RtCuda *cuda, FILE *out);
 
@@ -47,10 +49,13 @@ void rt_cuda_gemms_print(const RtCuda *cuda, FILE *out);
 
 Status rt_gemm_describe(RtCuda *cuda, RtGemmEntry *entry); /* makes the descriptors */
 /* Candidates in the heuristics' order; only deterministic ones that fit. */
-Status rt_gemm_candidates(RtCuda *cuda, RtGemmEntry *entry, cublasLtMatmulHeuristicResult_t *out, int *out_n);
-Status rt_gemm_run(RtCuda *cuda, const RtGemmEntry *entry, const cublasLtMatmulAlgo_t *algo, const RtGemm *gemm);
+Status rt_gemm_candidates(RtCuda *cuda, RtGemmEntry *entry, cublasLtMatmulHeuristicResult_t *out,
+                          int *out_n);
+Status rt_gemm_run(RtCuda *cuda, const RtGemmEntry *entry, const cublasLtMatmulAlgo_t *algo,
+                   const RtGemm *gemm);
 /* `gemm 2048 10240 2560 nt bf16 bf16 bf16 ...`: the key as text, for logs and the tuning file. */
 const char *rt_gemm_key_text(const RtGemmKey *key, char out_text[RT_GEMM_TEXT]);
-const char *rt_gemm_algo_text(const RtCuda *cuda, const RtGemmEntry *entry, char out_text[RT_GEMM_TEXT]);
+const char *rt_gemm_algo_text(const RtCuda *cuda, const RtGemmEntry *entry,
+                              char out_text[RT_GEMM_TEXT]);
 
 #endif

@@ -34,8 +34,8 @@ static const char *head_line(const RtCuda *cuda)
 static const char *key_line(const RtCuda *cuda, const RtGemmEntry *e)
 {
     char text[RT_GEMM_TEXT];
-    return arena_printf(cuda->s->arena, "%s align %u,%u,%u", rt_gemm_key_text(&e->key, text), e->align_a, e->align_b,
-                        e->align_c);
+    return arena_printf(cuda->s->arena, "%s align %u,%u,%u", rt_gemm_key_text(&e->key, text),
+                        e->align_a, e->align_b, e->align_c);
 }
 
 /* -- reading -- */
@@ -67,7 +67,8 @@ static Status malformed(RtCuda *cuda, const char *path, uint32_t line, const cha
     return STATUS_USER;
 }
 
-/* A file of another device, library or workspace holds nothing for this one, and will be replaced. */
+/* A file of another device, library or workspace holds nothing for this one, and will be replaced.
+ */
 static Status read_file(RtCuda *cuda, const char *path, FILE *file, Choices *out)
 {
     char line[LINE];
@@ -118,8 +119,8 @@ typedef struct Clock {
     CUevent begin, end;
 } Clock;
 
-static Status time_algo(RtCuda *cuda, const RtGemmEntry *e, const cublasLtMatmulAlgo_t *algo, const Clock *clock,
-                        double *out_microseconds)
+static Status time_algo(RtCuda *cuda, const RtGemmEntry *e, const cublasLtMatmulAlgo_t *algo,
+                        const Clock *clock, double *out_microseconds)
 {
     static const char what[] = "measuring a matrix product";
     float ms = 0;
@@ -159,8 +160,8 @@ static bool apply(RtCuda *cuda, RtGemmEntry *e, const Choice *choice)
     cublasLtMatmulAlgo_t algo;
     _Static_assert(sizeof algo == sizeof choice->algo, "an algorithm is eight words");
     memcpy(&algo, choice->algo, sizeof algo);
-    if (cuda->lt.MatmulAlgoCheck(cuda->gemms->handle, e->desc, e->a, e->b, e->c, e->c, &algo, &checked) !=
-            CUBLAS_STATUS_SUCCESS ||
+    if (cuda->lt.MatmulAlgoCheck(cuda->gemms->handle, e->desc, e->a, e->b, e->c, e->c, &algo,
+                                 &checked) != CUBLAS_STATUS_SUCCESS ||
         checked.workspaceSize > cuda->library_workspace_bytes)
         return false;
     e->algo = algo;
@@ -181,7 +182,8 @@ static Status choose(RtCuda *cuda, Choices *choices, const Clock *clock, bool *o
         if (known && apply(cuda, e, known))
             continue;
         TRY(measure(cuda, e, clock));
-        Choice choice = {.workspace_bytes = e->workspace_bytes, .microseconds = e->microseconds, .key = key};
+        Choice choice = {
+            .workspace_bytes = e->workspace_bytes, .microseconds = e->microseconds, .key = key};
         memcpy(choice.algo, &e->algo, sizeof choice.algo);
         if (known)
             choices->list.at[known - choices->list.at] = choice;
@@ -222,9 +224,11 @@ Status rt_cuda_gemms_tune(RtCuda *cuda, const char *path)
     Clock clock = {0};
     bool changed = false;
     TRY(read_choices(cuda, path, &choices));
-    Status status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.begin, CU_EVENT_DEFAULT), "making an event");
+    Status status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.begin, CU_EVENT_DEFAULT),
+                                   "making an event");
     if (status == STATUS_OK)
-        status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.end, CU_EVENT_DEFAULT), "making an event");
+        status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.end, CU_EVENT_DEFAULT),
+                                "making an event");
     if (status == STATUS_OK)
         status = choose(cuda, &choices, &clock, &changed);
     if (clock.begin)

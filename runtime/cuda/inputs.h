@@ -1,5 +1,5 @@
-/* inputs: what goes to the device for a run, and the way back: batches, copied ahead on a stream of their own, and the
- * control block with the scalars. */
+/* inputs: what goes to the device for a run, and the way back: batches, copied ahead on a stream of
+ * their own, and the control block with the scalars. */
 #ifndef RUNTIME_CUDA_INPUTS_H
 #define RUNTIME_CUDA_INPUTS_H
 
@@ -15,16 +15,16 @@ typedef struct RtCudaScalar {
 /* Scalar i of RT_CUDA_SCALARS, in the order of PlanScalars. */
 RtCudaScalar rt_cuda_scalar(const RtPlan *plan, uint32_t i);
 
-/* Inputs of one list on their way: the shadow, a pinned slot, device memory, and from there into the arena when the run
- * before is done with its own. */
+/* Inputs of one list on their way: the shadow, a pinned slot, device memory, and from there into
+ * the arena when the run before is done with its own. */
 typedef struct RtCudaInputs {
     bool eval;
-    uint64_t bytes;      /* of all pieces, packed */
+    uint64_t bytes; /* of all pieces, packed */
     unsigned char *slot[2];
     uint32_t next_slot;
-    CUdeviceptr staged;  /* in cuda->tables */
+    CUdeviceptr staged; /* in cuda->tables */
     CUevent copied, taken;
-    bool waiting;        /* staged, and not yet taken */
+    bool waiting; /* staged, and not yet taken */
 } RtCudaInputs;
 
 uint64_t rt_cuda_inputs_bytes(const RtPlan *plan, bool eval);

@@ -53,10 +53,12 @@ Status rt_cublas_result(RtCuda *cuda, cublasStatus_t result, const char *what)
 
 /* -- libraries -- */
 
-/* By its name, as the system finds libraries; else where the toolkit is installed. out_error: why not by its name. */
+/* By its name, as the system finds libraries; else where the toolkit is installed. out_error: why
+ * not by its name. */
 static void *open_library(Session *s, const char *name, const char **out_error)
 {
-    static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/targets/x86_64-linux/lib/"};
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/",
+                                          "/usr/local/cuda/targets/x86_64-linux/lib/"};
     *out_error = "not found";
     for (unsigned i = 0; i < sizeof folders / sizeof *folders; i++) {
         char path[256];
@@ -71,8 +73,8 @@ static void *open_library(Session *s, const char *name, const char **out_error)
     return NULL;
 }
 
-static Status find_symbols(RtCuda *cuda, void *library, const char *name, const Symbol *symbols, unsigned n,
-                           void *out_table)
+static Status find_symbols(RtCuda *cuda, void *library, const char *name, const Symbol *symbols,
+                           unsigned n, void *out_table)
 {
     for (unsigned i = 0; i < n; i++) {
         void *function = dlsym(library, symbols[i].name);
@@ -94,18 +96,21 @@ static Status load_driver(RtCuda *cuda)
         diag(cuda->s, no_span, cuda_no_driver, error);
         return STATUS_ENV;
     }
-    /* the version first: an old driver lacks functions, and the version is what can be acted upon */
+    /* the version first: an old driver lacks functions, and the version is what can be acted upon
+     */
     __typeof__(cuDriverGetVersion) *version_of;
     void *function = dlsym(cuda->driver_library, TEXT(cuDriverGetVersion));
     memcpy(&version_of, &function, sizeof function);
     if (version_of)
         version_of(&cuda->driver_version);
     if (cuda->driver_version < RT_CUDA_DRIVER_VERSION) {
-        diag(cuda->s, no_span, cuda_driver_old, cuda->driver_version / 1000, cuda->driver_version % 1000 / 10,
-             RT_CUDA_DRIVER_VERSION / 1000, RT_CUDA_DRIVER_VERSION % 1000 / 10);
+        diag(cuda->s, no_span, cuda_driver_old, cuda->driver_version / 1000,
+             cuda->driver_version % 1000 / 10, RT_CUDA_DRIVER_VERSION / 1000,
+             RT_CUDA_DRIVER_VERSION % 1000 / 10);
         return STATUS_ENV;
     }
-    return find_symbols(cuda, cuda->driver_library, name, driver_symbols, N_DRIVER_SYMBOLS, &cuda->driver);
+    return find_symbols(cuda, cuda->driver_library, name, driver_symbols, N_DRIVER_SYMBOLS,
+                        &cuda->driver);
 }
 
 static Status load_lt(RtCuda *cuda)
@@ -120,7 +125,8 @@ static Status load_lt(RtCuda *cuda)
     TRY(find_symbols(cuda, cuda->lt_library, name, lt_symbols, N_LT_SYMBOLS, &cuda->lt));
     size_t version = cuda->lt.GetVersion();
     if (version < RT_CUBLASLT_VERSION) {
-        diag(cuda->s, no_span, cuda_library_old, name, (unsigned long long)version, RT_CUBLASLT_VERSION);
+        diag(cuda->s, no_span, cuda_library_old, name, (unsigned long long)version,
+             RT_CUBLASLT_VERSION);
         return STATUS_ENV;
     }
     return STATUS_OK;
@@ -152,24 +158,26 @@ static Status find_device(RtCuda *cuda)
     if (result != CUDA_SUCCESS)
         return no_device(cuda, result);
     static const char asking[] = "asking for the device's properties";
-    TRY(rt_cuda_result(cuda, cuda->driver.DeviceGetName(cuda->device_name, sizeof cuda->device_name, cuda->device),
+    TRY(rt_cuda_result(
+        cuda, cuda->driver.DeviceGetName(cuda->device_name, sizeof cuda->device_name, cuda->device),
+        asking));
+    TRY(rt_cuda_result(cuda,
+                       cuda->driver.DeviceGetAttribute(
+                           &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cuda->device),
                        asking));
     TRY(rt_cuda_result(cuda,
-                       cuda->driver.DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                                       cuda->device),
-                       asking));
-    TRY(rt_cuda_result(cuda,
-                       cuda->driver.DeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                                                       cuda->device),
+                       cuda->driver.DeviceGetAttribute(
+                           &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cuda->device),
                        asking));
     if (major * 10 + minor != RT_CUDA_CAPABILITY) { /* sm_90a code runs on 9.0 alone */
-        diag(cuda->s, no_span, cuda_capability, cuda->device_name, major, minor, RT_CUDA_CAPABILITY / 10,
-             RT_CUDA_CAPABILITY % 10);
+        diag(cuda->s, no_span, cuda_capability, cuda->device_name, major, minor,
+             RT_CUDA_CAPABILITY / 10, RT_CUDA_CAPABILITY % 10);
         return STATUS_ENV;
     }
     TRY(rt_cuda_result(cuda,
                        cuda->driver.DeviceGetAttribute(&cuda->multiprocessors,
-                                                       CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda->device),
+                                                       CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                                       cuda->device),
                        asking));
     TRY(rt_cuda_result(cuda, cuda->driver.DeviceTotalMem(&total, cuda->device), asking));
     cuda->total_bytes = total;
@@ -178,10 +186,13 @@ static Status find_device(RtCuda *cuda)
 
 static Status open_context(RtCuda *cuda)
 {
-    TRY(rt_cuda_result(cuda, cuda->driver.DevicePrimaryCtxRetain(&cuda->context, cuda->device), "making a context"));
+    TRY(rt_cuda_result(cuda, cuda->driver.DevicePrimaryCtxRetain(&cuda->context, cuda->device),
+                       "making a context"));
     TRY(rt_cuda_result(cuda, cuda->driver.CtxSetCurrent(cuda->context), "making a context"));
-    TRY(rt_cuda_result(cuda, cuda->driver.StreamCreate(&cuda->stream, CU_STREAM_NON_BLOCKING), "making a stream"));
-    return rt_cuda_result(cuda, cuda->driver.StreamCreate(&cuda->copy_stream, CU_STREAM_NON_BLOCKING),
+    TRY(rt_cuda_result(cuda, cuda->driver.StreamCreate(&cuda->stream, CU_STREAM_NON_BLOCKING),
+                       "making a stream"));
+    return rt_cuda_result(cuda,
+                          cuda->driver.StreamCreate(&cuda->copy_stream, CU_STREAM_NON_BLOCKING),
                           "making a stream");
 }
 
@@ -203,9 +214,6 @@ void rt_cuda_close(RtCuda *cuda)
         cuda->driver.StreamDestroy(cuda->stream);
     if (cuda->context)
         cuda->driver.DevicePrimaryCtxRelease(cuda->device);
-    if (cuda->lt_library)
-        dlclose(cuda->lt_library);
-    if (cuda->driver_library)
-        dlclose(cuda->driver_library);
+    /* the libraries stay loaded: they have handlers of their own that run when the process ends */
     *cuda = (RtCuda){.s = cuda->s};
 }

@@ -16,28 +16,32 @@ static CUmemAllocationProp pinned_on(const RtCuda *cuda)
 
 static Status page_bytes(RtCuda *cuda, const CUmemAllocationProp *prop, size_t *out_page)
 {
-    return rt_cuda_result(
-        cuda, cuda->driver.MemGetAllocationGranularity(out_page, prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-        "asking for the size of a page");
+    return rt_cuda_result(cuda,
+                          cuda->driver.MemGetAllocationGranularity(
+                              out_page, prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                          "asking for the size of a page");
 }
 
 static Status too_little(RtCuda *cuda, uint64_t bytes, uint64_t free_bytes)
 {
     char need[32], have[32], total[32];
-    diag(cuda->s, no_span, cuda_memory, (unsigned long long)bytes, rt_bytes_text(bytes, need), cuda->device_name,
-         (unsigned long long)free_bytes, rt_bytes_text(free_bytes, have), rt_bytes_text(cuda->total_bytes, total));
+    diag(cuda->s, no_span, cuda_memory, (unsigned long long)bytes, rt_bytes_text(bytes, need),
+         cuda->device_name, (unsigned long long)free_bytes, rt_bytes_text(free_bytes, have),
+         rt_bytes_text(cuda->total_bytes, total));
     return STATUS_ENV;
 }
 
 static Status create(RtCuda *cuda, CUmemAllocationProp *prop, RtCudaMapped *mapped)
 {
     size_t free_bytes = 0, total = 0;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total), "asking for free memory"));
+    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total),
+                       "asking for free memory"));
     if (free_bytes < mapped->bytes)
         return too_little(cuda, mapped->bytes, free_bytes);
     CUresult result = cuda->driver.MemCreate(&mapped->handle, mapped->bytes, prop, 0);
     if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED) {
-        prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* a sandbox that does not let memory be shared */
+        prop->requestedHandleTypes =
+            CU_MEM_HANDLE_TYPE_NONE; /* a sandbox that does not let memory be shared */
         result = cuda->driver.MemCreate(&mapped->handle, mapped->bytes, prop, 0);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -53,14 +57,18 @@ Status rt_cuda_map(RtCuda *cuda, uint64_t bytes, RtCudaMapped *out_mapped)
     RtCudaMapped mapped = {.bytes = (bytes + page - 1) / page * page};
     TRY(create(cuda, &prop, &mapped));
     static const char mapping[] = "mapping device memory";
-    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    Status status = rt_cuda_result(cuda, cuda->driver.MemAddressReserve(&mapped.at, mapped.bytes, page, 0, 0), mapping);
+    CUmemAccessDesc access = {.location = prop.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    Status status = rt_cuda_result(
+        cuda, cuda->driver.MemAddressReserve(&mapped.at, mapped.bytes, page, 0, 0), mapping);
     if (status != STATUS_OK)
         goto out_handle;
-    status = rt_cuda_result(cuda, cuda->driver.MemMap(mapped.at, mapped.bytes, 0, mapped.handle, 0), mapping);
+    status = rt_cuda_result(cuda, cuda->driver.MemMap(mapped.at, mapped.bytes, 0, mapped.handle, 0),
+                            mapping);
     if (status != STATUS_OK)
         goto out_address;
-    status = rt_cuda_result(cuda, cuda->driver.MemSetAccess(mapped.at, mapped.bytes, &access, 1), mapping);
+    status = rt_cuda_result(cuda, cuda->driver.MemSetAccess(mapped.at, mapped.bytes, &access, 1),
+                            mapping);
     if (status != STATUS_OK)
         goto out_map;
     *out_mapped = mapped;
@@ -89,7 +97,8 @@ void rt_cuda_unmap(RtCuda *cuda, RtCudaMapped *mapped)
 static Status taken_since(RtCuda *cuda, uint64_t *out_bytes)
 {
     size_t free_bytes = 0, total = 0;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total), "asking for free memory"));
+    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total),
+                       "asking for free memory"));
     uint64_t before = cuda->free_bytes ? cuda->free_bytes : total;
     *out_bytes = before > free_bytes ? before - free_bytes : 0;
     cuda->free_bytes = free_bytes;
@@ -127,15 +136,18 @@ static const PlanOutside *planned_line(const RtCuda *cuda, const char *name)
 static void print_line(FILE *out, const char *name, uint64_t planned, uint64_t measured)
 {
     char text[32];
-    fprintf(out, "device memory | %-32s planned %14llu B  measured %14llu B  %s\n", name, (unsigned long long)planned,
-            (unsigned long long)measured, rt_bytes_text(measured, text));
+    fprintf(out, "device memory | %-32s planned %14llu B  measured %14llu B  %s\n", name,
+            (unsigned long long)planned, (unsigned long long)measured,
+            rt_bytes_text(measured, text));
 }
 
 Status rt_cuda_print_memory(RtCuda *cuda, FILE *out)
 {
     size_t free_bytes = 0, total = 0;
-    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total), "asking for free memory"));
-    uint64_t planned = cuda->plan->header->arena_bytes, listed = cuda->arena.bytes + cuda->tables.bytes;
+    TRY(rt_cuda_result(cuda, cuda->driver.MemGetInfo(&free_bytes, &total),
+                       "asking for free memory"));
+    uint64_t planned = cuda->plan->header->arena_bytes,
+             listed = cuda->arena.bytes + cuda->tables.bytes;
     print_line(out, "arena", planned, planned);
     print_line(out, "arena, rest of its last page", 0, cuda->arena.bytes - planned);
     for (uint32_t i = 0; i < cuda->n_lines; i++) {
@@ -147,8 +159,9 @@ Status rt_cuda_print_memory(RtCuda *cuda, FILE *out)
     print_line(out, RT_OUTSIDE_TABLES, tables ? tables->bytes : 0, cuda->tables.bytes);
     char text[32];
     uint64_t used = total - free_bytes;
-    fprintf(out, "device memory | %-32s %38llu B  %s\n", "in use on the device", (unsigned long long)used,
-            rt_bytes_text(used, text));
-    fprintf(out, "device memory | %-32s %38lld B\n", "not listed", (long long)used - (long long)listed);
+    fprintf(out, "device memory | %-32s %38llu B  %s\n", "in use on the device",
+            (unsigned long long)used, rt_bytes_text(used, text));
+    fprintf(out, "device memory | %-32s %38lld B\n", "not listed",
+            (long long)used - (long long)listed);
     return STATUS_OK;
 }

@@ -9,7 +9,9 @@ static const char *first_line(Session *s, const char *log, CUresult result, cons
     const char *name = NULL;
     cuda->driver.GetErrorName(result, &name);
     size_t length = strcspn(log, "\n");
-    return length ? arena_printf(s->arena, "%.*s (%s)", (int)length, log, name ? name : "?") : name ? name : "?";
+    return length ? arena_printf(s->arena, "%.*s (%s)", (int)length, log, name ? name : "?")
+           : name ? name
+                  : "?";
 }
 
 static Status load(RtCuda *cuda, const void *image, CUmodule *out_module)
@@ -36,9 +38,11 @@ static const void *as_image(Session *s, const StepProgram *program)
 
 static Status entry(RtCuda *cuda, const char *name, CUfunction *out_function)
 {
-    if (!name || cuda->driver.ModuleGetFunction(out_function, cuda->program_module, name) == CUDA_SUCCESS)
+    if (!name ||
+        cuda->driver.ModuleGetFunction(out_function, cuda->program_module, name) == CUDA_SUCCESS)
         return STATUS_OK;
-    diag(cuda->s, no_span, cuda_image, arena_printf(cuda->s->arena, "there is no entry `%s`", name));
+    diag(cuda->s, no_span, cuda_image,
+         arena_printf(cuda->s->arena, "there is no entry `%s`", name));
     return STATUS_ENV;
 }
 

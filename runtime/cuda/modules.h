@@ -1,4 +1,5 @@
-/* modules: device code: our own kernels, embedded in this library, and the executable's fused ones. */
+/* modules: device code: our own kernels, embedded in this library, and the executable's fused ones.
+ */
 #ifndef RUNTIME_CUDA_MODULES_H
 #define RUNTIME_CUDA_MODULES_H
 

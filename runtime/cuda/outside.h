@@ -1,4 +1,5 @@
-/* outside: names of the lines of device memory outside the arena, planned by the compiler and measured here. */
+/* outside: names of the lines of device memory outside the arena, planned by the compiler and
+ * measured here. */
 #ifndef RUNTIME_CUDA_OUTSIDE_H
 #define RUNTIME_CUDA_OUTSIDE_H
 

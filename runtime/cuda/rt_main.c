@@ -1,4 +1,5 @@
-/* The `main` of a step executable for target cuda. It links neither the CPU's kernels nor a BLAS library. */
+/* The `main` of a step executable for target cuda. It links neither the CPU's kernels nor a BLAS
+ * library. */
 #include <stdio.h>
 
 #include "runtime/cuda/device.h"

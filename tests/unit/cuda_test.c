@@ -1,5 +1,5 @@
-/* Target cuda without a GPU: the test runs itself as a child over fake libraries (fake_cuda/), whose behaviour it sets by
- * $FAKE_CUDA, and reads what the child says. */
+/* Target cuda without a GPU: the test runs itself as a child over fake libraries (fake_cuda/),
+ * whose behaviour it sets by $FAKE_CUDA, and reads what the child says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,11 +36,14 @@ typedef struct TestPlan {
 } TestPlan;
 
 static const char settings_json[] =
-    "{\"recipe\": \"t.yaml\", \"seed\": 7, \"max_steps\": 4, \"num_epochs\": null, \"ckpt_every_steps\": 0, "
-    "\"val_every_steps\": 0, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 10, \"max_norm\": 1.0, "
+    "{\"recipe\": \"t.yaml\", \"seed\": 7, \"max_steps\": 4, \"num_epochs\": null, "
+    "\"ckpt_every_steps\": 0, "
+    "\"val_every_steps\": 0, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 10, "
+    "\"max_norm\": 1.0, "
     "\"data\": {\"path\": null, \"eval_path\": null, \"dataset\": null, \"seed\": 3}, "
     "\"labels\": {\"ignore_index\": -100}, "
-    "\"lr\": {\"style\": \"constant\", \"max\": 0.001, \"min\": 0.0001, \"init\": 0, \"warmup_steps\": null, "
+    "\"lr\": {\"style\": \"constant\", \"max\": 0.001, \"min\": 0.0001, \"init\": 0, "
+    "\"warmup_steps\": null, "
     "\"decay_steps\": 100, \"wsd_decay_steps\": null, \"wsd_style\": \"linear\"}, "
     "\"optimizer\": {\"name\": \"adamw\"}}";
 
@@ -56,11 +59,16 @@ static uint32_t text(TestPlan *p, const char *value)
 
 static PlanTensor dense(uint64_t offset, int64_t numel, DType dtype, uint32_t name)
 {
-    return (PlanTensor){
-        .offset = offset, .numel = numel, .run = numel, .pitch = numel, .dtype = dtype, .name = name};
+    return (PlanTensor){.offset = offset,
+                        .numel = numel,
+                        .run = numel,
+                        .pitch = numel,
+                        .dtype = dtype,
+                        .name = name};
 }
 
-static PlanInstr instr(TestPlan *p, PlanKernel kernel, const char *name, uint32_t line, PlanPhase phase)
+static PlanInstr instr(TestPlan *p, PlanKernel kernel, const char *name, uint32_t line,
+                       PlanPhase phase)
 {
     return (PlanInstr){.kernel = kernel,
                        .name = text(p, name),
@@ -70,7 +78,8 @@ static PlanInstr instr(TestPlan *p, PlanKernel kernel, const char *name, uint32_
                        .workspace = PLAN_ABSENT};
 }
 
-static void give(PlanInstr *i, uint32_t first_tensor, uint32_t n_tensors, uint32_t first_param, uint32_t n_params)
+static void give(PlanInstr *i, uint32_t first_tensor, uint32_t n_tensors, uint32_t first_param,
+                 uint32_t n_params)
 {
     i->first_tensor = first_tensor;
     i->n_tensors = n_tensors;
@@ -101,14 +110,15 @@ static void fill_instrs(TestPlan *p)
 
 static void fill_tensors(TestPlan *p)
 {
-    uint32_t x = text(p, "%x"), w = text(p, "$w"), c = text(p, "%c"), acc = text(p, "$w.acc"), n = text(p, "$n");
+    uint32_t x = text(p, "%x"), w = text(p, "$w"), c = text(p, "%c"), acc = text(p, "$w.acc"),
+             n = text(p, "$n");
     const PlanTensor tensors[] = {
-        dense(AT_X, WIDTH, DTYPE_F32, x),     dense(AT_W, WIDTH, DTYPE_F32, w),
-        dense(AT_C, WIDTH, DTYPE_F32, c),     dense(AT_W, WIDTH, DTYPE_F32, w),
-        dense(AT_X, WIDTH, DTYPE_F32, x),     dense(AT_W, SIDE, DTYPE_F32, w),
-        dense(AT_ACC, WIDTH, DTYPE_F32, acc), dense(AT_X, WIDTH, DTYPE_F32, x),
+        dense(AT_X, WIDTH, DTYPE_F32, x),      dense(AT_W, WIDTH, DTYPE_F32, w),
+        dense(AT_C, WIDTH, DTYPE_F32, c),      dense(AT_W, WIDTH, DTYPE_F32, w),
+        dense(AT_X, WIDTH, DTYPE_F32, x),      dense(AT_W, SIDE, DTYPE_F32, w),
+        dense(AT_ACC, WIDTH, DTYPE_F32, acc),  dense(AT_X, WIDTH, DTYPE_F32, x),
         dense(AT_ACC2, WIDTH, DTYPE_F32, acc), dense(AT_C, WIDTH, DTYPE_F32, c),
-        dense(AT_STEP, 1, DTYPE_I64, n),      dense(AT_SKIPPED, 1, DTYPE_I64, n),
+        dense(AT_STEP, 1, DTYPE_I64, n),       dense(AT_SKIPPED, 1, DTYPE_I64, n),
         dense(AT_COEF, 1, DTYPE_F32, n),
     };
     memcpy(p->tensors, tensors, sizeof tensors);
@@ -163,8 +173,8 @@ static TestPlan *test_plan(void)
         .model_config = text(p, "{}"),
         .settings = text(p, settings_json),
         .report = text(p, "{}"),
-        .scalars = {AT_LR, AT_STEP, AT_SEED, AT_COUNT, AT_INVERSE, AT_LOSS_SUM, AT_LOSS, AT_NORM, AT_COEF, AT_SKIPPED,
-                    AT_EVAL_SUM, AT_SAMPLE0},
+        .scalars = {AT_LR, AT_STEP, AT_SEED, AT_COUNT, AT_INVERSE, AT_LOSS_SUM, AT_LOSS, AT_NORM,
+                    AT_COEF, AT_SKIPPED, AT_EVAL_SUM, AT_SAMPLE0},
         .instrs = table(p, p->instrs, 5),
         .eval_instrs = table(p, p->eval_instrs, 1),
         .tensors = table(p, p->tensors, 13),
@@ -195,7 +205,8 @@ static Status launch_scale(RtCuda *cuda, const RtCall *call)
     void *scale[] = {(void *)&call->at[0], (void *)&call->at[1], (void *)&call->random, &ids, &n};
     void *fault[] = {&cuda->fault_device, &number};
     TRY(rt_cuda_start_named(cuda, "test_scale", (RtCudaShape){.grid = 1, .threads = 32}, scale));
-    return faulty() ? rt_cuda_start_named(cuda, "test_fault", (RtCudaShape){.grid = 1, .threads = 32}, fault)
+    return faulty() ? rt_cuda_start_named(cuda, "test_fault",
+                                          (RtCudaShape){.grid = 1, .threads = 32}, fault)
                     : STATUS_OK;
 }
 
@@ -230,7 +241,8 @@ static uint64_t group_bytes(const RtCall *calls, uint32_t n)
 static void group_fill(const RtCall *calls, uint32_t n, void *out_table, void *at)
 {
     for (uint32_t i = 0; i < n; i++)
-        ((Entry *)out_table)[i] = (Entry){calls[i].at[0], calls[i].at[1], (Entry *)at + i, calls[i].tensor[0].numel};
+        ((Entry *)out_table)[i] =
+            (Entry){calls[i].at[0], calls[i].at[1], (Entry *)at + i, calls[i].tensor[0].numel};
 }
 
 static Status group_launch(RtCuda *cuda, const RtCall *calls, uint32_t n, void *at)
@@ -271,7 +283,8 @@ static Status see_gradient(void *context)
     return STATUS_OK;
 }
 
-/* Four steps; an evaluation between, with ids of its own, while the next step's are already on their way. */
+/* Four steps; an evaluation between, with ids of its own, while the next step's are already on
+ * their way. */
 static Status run_steps(Rt *rt, bool hook)
 {
     RtStepResult result;
@@ -287,13 +300,15 @@ static Status run_steps(Rt *rt, bool hook)
             TRY(rt_eval(rt, &sum));
         }
     }
-    printf("done %lld lr %.9g\n", (long long)result.step, (double)*(float *)(void *)(rt->arena.base + AT_LR));
+    printf("done %lld lr %.9g\n", (long long)result.step,
+           (double)*(float *)(void *)(rt->arena.base + AT_LR));
     return STATUS_OK;
 }
 
 static void print_results(Rt *rt)
 {
-    const float *acc = (const void *)(rt->arena.base + AT_ACC), *acc2 = (const void *)(rt->arena.base + AT_ACC2);
+    const float *acc = (const void *)(rt->arena.base + AT_ACC),
+                *acc2 = (const void *)(rt->arena.base + AT_ACC2);
     printf("step %lld\n", (long long)*(int64_t *)(void *)(rt->arena.base + AT_STEP));
     for (int i = 0; i < WIDTH; i++)
         printf("%.9g %.9g\n", (double)acc[i], (double)acc2[i]);
@@ -351,7 +366,8 @@ static int child(const char *mode)
         .tune = getenv("TEST_TUNE"),
     };
     Rt *rt = NULL;
-    Status status = !strcmp(mode, "describe") ? describe(s, &program) : rt_open(s, &program, &config, &rt);
+    Status status =
+        !strcmp(mode, "describe") ? describe(s, &program) : rt_open(s, &program, &config, &rt);
     if (rt && status == STATUS_OK)
         status = use(rt, mode);
     if (rt)
@@ -400,12 +416,15 @@ static void test_errors(void **state)
     (void)state;
     assert_said(run_child("graph", "no_device"), STATUS_ENV,
                 "needs an NVIDIA GPU, and the driver offers none: no CUDA-capable device");
-    assert_said(run_child("graph", "capability"), STATUS_ENV, "`Fake H200` has compute capability 8.0");
+    assert_said(run_child("graph", "capability"), STATUS_ENV,
+                "`Fake H200` has compute capability 8.0");
     assert_said(run_child("graph", "old"), STATUS_ENV, "the CUDA driver is for CUDA 12.4");
     assert_said(run_child("graph", "lt_old"), STATUS_ENV, "`libcublasLt.so.13` has version 120000");
-    assert_said(run_child("graph", "memory"), STATUS_ENV, "needs 2097152 bytes (2.00 MiB) of memory on `Fake H200`");
+    assert_said(run_child("graph", "memory"), STATUS_ENV,
+                "needs 2097152 bytes (2.00 MiB) of memory on `Fake H200`");
     assert_said(run_child("graph", "image"), STATUS_ENV, "the fake driver compiles nothing");
-    assert_said(run_child("graph", "lost"), STATUS_ENV, "the device stopped: CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_said(run_child("graph", "lost"), STATUS_ENV,
+                "the device stopped: CUDA_ERROR_ILLEGAL_ADDRESS");
 }
 
 static void test_no_driver(void **state)
@@ -448,20 +467,27 @@ static void test_steps(void **state)
     assert_said(run_child("hook", "works"), STATUS_OK, "hook ");
     const Said *said = run_child("profile", "works");
     assert_said(said, STATUS_OK, "gemm ");
-    assert_said(said, STATUS_OK, "| CUDA context                     planned              0 B  measured      524288000 B");
-    assert_said(said, STATUS_OK, "| arena                            planned         131072 B  measured         131072 B");
-    assert_said(said, STATUS_OK, "| not listed                                                            0 B");
+    assert_said(
+        said, STATUS_OK,
+        "| CUDA context                     planned              0 B  measured      524288000 B");
+    assert_said(
+        said, STATUS_OK,
+        "| arena                            planned         131072 B  measured         131072 B");
+    assert_said(said, STATUS_OK,
+                "| not listed                                                            0 B");
 }
 
 static void test_reports(void **state)
 {
     (void)state;
     setenv("TEST_FAULT", "1", 1);
-    assert_said(run_child("graph", "works"), STATUS_USER,
-                "step 1, `layer %x` (t.model:11): id 99 of token 7 is outside the table of 50 rows");
+    assert_said(
+        run_child("graph", "works"), STATUS_USER,
+        "step 1, `layer %x` (t.model:11): id 99 of token 7 is outside the table of 50 rows");
     unsetenv("TEST_FAULT");
     setenv("TEST_INFINITE", "1", 1);
-    assert_said(run_child("check", "works"), STATUS_OK, "step 1, `layer %x` (kernel `concat`) made `%x` non-finite");
+    assert_said(run_child("check", "works"), STATUS_OK,
+                "step 1, `layer %x` (kernel `concat`) made `%x` non-finite");
     unsetenv("TEST_INFINITE");
 }
 
@@ -471,7 +497,8 @@ static void test_describe(void **state)
     const Said *said = run_child("describe", "works");
     assert_said(said, STATUS_OK, "device | Fake H200 | 132 multiprocessors");
     assert_said(said, STATUS_OK, "launches | 5 instructions in 4");
-    assert_said(said, STATUS_OK, "product | 8x8x8 tn f32 f32 f32 ld 8,8,8 bias f32 | 1 times | id 1 ");
+    assert_said(said, STATUS_OK,
+                "product | 8x8x8 tn f32 f32 f32 ld 8,8,8 bias f32 | 1 times | id 1 ");
 }
 
 static void test_tune(void **state)
@@ -505,8 +532,9 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--child"))
         return child(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_no_driver), cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_reports), cmocka_unit_test(test_describe),  cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_errors),   cmocka_unit_test(test_no_driver),
+        cmocka_unit_test(test_steps),    cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_describe), cmocka_unit_test(test_tune),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static Status require(const char *expression, const char *message)
     Fixture *f = fixture_new();
     cJSON *json = cJSON_Parse(report);
     assert_non_null(json);
-    Status status = driver_require(f->s, json, expression);
+    Status status = driver_require(f->s, json, expression, no_span);
     if (message && !strstr(said(f), message))
         fail_msg("`%s` said: %s", expression, said(f));
     cJSON_Delete(json);

@@ -34,7 +34,8 @@ size_t cublasLtGetVersion(void)
 
 const char *cublasLtGetStatusName(cublasStatus_t status)
 {
-    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_OTHER";
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                 : "CUBLAS_STATUS_OTHER";
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
@@ -49,12 +50,14 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale)
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
 {
     Desc *desc = calloc(1, sizeof *desc);
     *desc = (Desc){CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F, NULL};
     *out = (cublasLtMatmulDesc_t)(void *)desc;
-    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
@@ -63,7 +66,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at, cublasLtMatmulDescAttributes_t attribute,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at,
+                                              cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
     Desc *desc = (Desc *)(void *)at;
@@ -79,8 +83,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t cols,
-                                          int64_t ld)
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
 {
     Layout *layout = calloc(1, sizeof *layout);
     *layout = (Layout){type, (int64_t)rows, (int64_t)cols, ld, 0, 1};
@@ -94,7 +98,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t at, cublasLtMatrixLayoutAttribute_t attribute,
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t at,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void *value, size_t bytes)
 {
     Layout *layout = (Layout *)(void *)at;
@@ -120,8 +125,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
-                                                    size_t bytes)
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
 {
     (void)preference;
     (void)attribute;
@@ -131,8 +136,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 /* Algorithm i is the word i; algorithm 0 sums out of order, and may not be taken. */
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t out[], int *out_n)
 {
@@ -151,8 +157,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 }
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
-                                                    size_t bytes, size_t *written)
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void *value, size_t bytes, size_t *written)
 {
     int32_t number = 0;
     if (attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME && !algo->data[0])
@@ -166,9 +172,11 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
 {
     (void)handle;
     (void)desc;
@@ -198,12 +206,14 @@ static void do_product(const void *data)
     const Product *p = data;
     int64_t depth = p->desc.ta == CUBLAS_OP_N ? p->a.cols : p->a.rows;
     for (int64_t i = 0; i < p->c.rows * p->c.cols * p->c.batch; i++) {
-        int64_t row = i % p->c.rows, col = i / p->c.rows % p->c.cols, n = i / (p->c.rows * p->c.cols);
+        int64_t row = i % p->c.rows, col = i / p->c.rows % p->c.cols,
+                n = i / (p->c.rows * p->c.cols);
         float sum = 0;
         for (int64_t k = 0; k < depth; k++) {
             int64_t a = p->desc.ta == CUBLAS_OP_N ? row + k * p->a.ld : k + row * p->a.ld;
             int64_t b = p->desc.tb == CUBLAS_OP_N ? k + col * p->b.ld : col + k * p->b.ld;
-            sum += element(p->a.type, p->at_a, n * p->a.stride + a) * element(p->b.type, p->at_b, n * p->b.stride + b);
+            sum += element(p->a.type, p->at_a, n * p->a.stride + a) *
+                   element(p->b.type, p->at_b, n * p->b.stride + b);
         }
         int64_t at = n * p->c.stride + row + col * p->c.ld;
         float value = p->alpha * sum;
@@ -215,11 +225,12 @@ static void do_product(const void *data)
     }
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
-                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo, void *workspace,
-                              size_t workspace_bytes, cudaStream_t stream)
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     (void)handle;
     (void)workspace;
@@ -229,8 +240,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (fake_cuda_mode("anything"))
         return CUBLAS_STATUS_SUCCESS;
-    Product product = {*(Desc *)(void *)desc, *(Layout *)(void *)a_layout, *(Layout *)(void *)b_layout,
-                       *(Layout *)(void *)d_layout, a, b, d, *(const float *)alpha, *(const float *)beta};
+    Product product = {*(Desc *)(void *)desc,
+                       *(Layout *)(void *)a_layout,
+                       *(Layout *)(void *)b_layout,
+                       *(Layout *)(void *)d_layout,
+                       a,
+                       b,
+                       d,
+                       *(const float *)alpha,
+                       *(const float *)beta};
     fake_cuda_enqueue(do_product, &product, sizeof product);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -73,7 +73,8 @@ CUresult cuGetErrorName(CUresult error, const char **name)
 
 CUresult cuGetErrorString(CUresult error, const char **text)
 {
-    *text = error == CUDA_ERROR_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake driver";
+    *text = error == CUDA_ERROR_NO_DEVICE ? "no CUDA-capable device is detected"
+                                          : "an error of the fake driver";
     return CUDA_SUCCESS;
 }
 
@@ -99,7 +100,8 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
-    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? (fake_cuda_mode("capability") ? 8 : 9)
+    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+                 ? (fake_cuda_mode("capability") ? 8 : 9)
              : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
                                                                          : 132;
     return CUDA_SUCCESS;
@@ -154,8 +156,8 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *prop, unsigned long long flags)
 {
     (void)flags;
     if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
@@ -171,12 +173,13 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags)
+CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
 {
     (void)wish;
     (void)flags;
-    char *memory = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+    char *memory = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     *at = ((CUdeviceptr)(size_t)memory + alignment - 1) / alignment * alignment;
     return memory == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -460,7 +463,8 @@ static void check_finite(const void *data)
     const RtCudaTensor *tensor = arg(data, 1);
     RtCudaControl *control = pointer_arg(data, 2);
     for (int64_t e = 0; e < tensor->numel; e++)
-        if ((at[e / tensor->run * tensor->pitch + e % tensor->run] & tensor->mask) == tensor->mask &&
+        if ((at[e / tensor->run * tensor->pitch + e % tensor->run] & tensor->mask) ==
+                tensor->mask &&
             !control->nonfinite[0]) {
             control->nonfinite[0] = 1;
             control->nonfinite[1] = number_arg(data, 3);
@@ -516,7 +520,8 @@ static void do_nothing(const void *data)
 
 static const Kernel nothing = {"nothing", do_nothing, 0, {0}};
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values)
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, CUjit_option *options,
+                            void **values)
 {
     static const char message[] = "ptxas error: the fake driver compiles nothing\n";
     (void)image;
@@ -555,8 +560,9 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **args, void **extra)
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void **args, void **extra)
 {
     (void)shared;
     (void)stream;
@@ -572,8 +578,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **args, void **extra)
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **args,
+                          void **extra)
 {
-    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                          config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, args, extra);
+    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
+                          config->blockDimX, config->blockDimY, config->blockDimZ,
+                          config->sharedMemBytes, config->hStream, args, extra);
 }

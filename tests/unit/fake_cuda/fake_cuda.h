@@ -1,5 +1,6 @@
-/* fake_cuda: a CUDA driver without a device, for tests. Device memory is the host's, every operation is done at once, and
- * while a stream is captured operations are kept, to be done when the graph is launched. */
+/* fake_cuda: a CUDA driver without a device, for tests. Device memory is the host's, every
+ * operation is done at once, and while a stream is captured operations are kept, to be done when
+ * the graph is launched. */
 #ifndef TESTS_UNIT_FAKE_CUDA_H
 #define TESTS_UNIT_FAKE_CUDA_H
 
@@ -7,11 +8,12 @@
 
 typedef void (*FakeFn)(const void *data);
 
-/* Does fn over a copy of the data: now, or with every launch of the graph that is being captured. */
+/* Does fn over a copy of the data: now, or with every launch of the graph that is being captured.
+ */
 void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes);
 
-/* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, lt_old, memory, lost, image; anything: every kernel
- * is there, and kernels and products do nothing. */
+/* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, lt_old, memory, lost, image;
+ * anything: every kernel is there, and kernels and products do nothing. */
 int fake_cuda_mode(const char *name);
 
 #endif
