@@ -22,6 +22,13 @@ static Status emit_kernels(Session *s, const PlanKernels *kernels, EmitUnit *uni
     return status;
 }
 
+static Status new_unit(Session *s, const BackendOptions *options, EmitUnit **out_unit)
+{
+    if (options->target == PLAN_TARGET_CUDA)
+        return emit_unit_new_cuda(s, out_unit);
+    return emit_unit_new(s, options->cpu ? options->cpu : "host", out_unit);
+}
+
 /* The object file of the plan and its kernels. */
 static Status write_object(Session *s, IrModule *m, const BackendOptions *options,
                            const char *object)
@@ -32,10 +39,27 @@ static Status write_object(Session *s, IrModule *m, const BackendOptions *option
     uint64_t plan_bytes;
     plan_kernels_init(&kernels, s->arena);
     TRY(plan_write(s, m, options, &kernels, &plan, &plan_bytes));
-    TRY(emit_unit_new(s, options->cpu ? options->cpu : "host", &unit));
+    TRY(new_unit(s, options, &unit));
     Status status = emit_kernels(s, &kernels, unit);
     if (status == STATUS_OK)
         status = emit_unit_write(unit, plan, plan_bytes, object, options->dump_llvm);
+    emit_unit_free(unit);
+    return status;
+}
+
+Status backend_ptx(Session *s, IrModule *m, const char **out_text)
+{
+    BackendOptions options = {.target = PLAN_TARGET_CUDA};
+    PlanKernels kernels;
+    EmitUnit *unit;
+    unsigned char *plan;
+    uint64_t plan_bytes;
+    plan_kernels_init(&kernels, s->arena);
+    TRY(plan_write(s, m, &options, &kernels, &plan, &plan_bytes));
+    TRY(new_unit(s, &options, &unit));
+    Status status = emit_kernels(s, &kernels, unit);
+    if (status == STATUS_OK)
+        status = emit_unit_ptx(unit, out_text);
     emit_unit_free(unit);
     return status;
 }

@@ -21,6 +21,8 @@ typedef struct BackendOptions {
 /* The plan's bytes alone (also what tests mutate). */
 Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options, unsigned char **out_bytes,
                           uint64_t *out_n_bytes);
+/* The kernels' PTX, target cuda; "" where there are none. */
+Status backend_ptx(Session *s, IrModule *m, const char **out_text);
 Status backend_build(Session *s, IrModule *m, const BackendOptions *options);
 
 #endif

@@ -9,6 +9,8 @@ typedef struct EmitUnit EmitUnit;
 
 /* cpu: `host` or one of the names that the diagnostic of a wrong one lists. */
 Status emit_unit_new(Session *s, const char *cpu, EmitUnit **out_unit);
+/* Target cuda: kernels go into a device image, which the object carries. */
+Status emit_unit_new_cuda(Session *s, EmitUnit **out_unit);
 void emit_unit_free(EmitUnit *unit);
 
 /* Adds a kernel; they are numbered in the order of calls. */
@@ -19,5 +21,8 @@ uint32_t emit_unit_n_kernels(const EmitUnit *unit);
  * files, or NULL. */
 Status emit_unit_write(EmitUnit *unit, const void *plan, uint64_t plan_bytes,
                        const char *object_path, const char *dump_dir);
+
+/* Target cuda, instead of emit_unit_write: the device code alone. */
+Status emit_unit_ptx(EmitUnit *unit, const char **out_text);
 
 #endif

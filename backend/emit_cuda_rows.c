@@ -110,6 +110,7 @@ typedef struct Rows { /* a walk by rows */
     CudaRow *row;
     LLVMValueRef row_inside;   /* NULL: it is */
     LLVMValueRef **sum, **phi; /* by column result and step */
+    uint32_t shared_bytes;
 } Rows;
 
 static uint32_t find_reductions(Rows *x, uint32_t stage)
@@ -362,8 +363,8 @@ static void join_rows(Rows *x, uint32_t column)
     }
     if (column + 1 < w->f->columns.n)
         cuda_barrier(w->d);
-    if (row_bytes * x->shape.rows > w->shared_bytes)
-        w->shared_bytes = (uint32_t)(row_bytes * x->shape.rows);
+    if (row_bytes * x->shape.rows > x->shared_bytes)
+        x->shared_bytes = (uint32_t)(row_bytes * x->shape.rows);
 }
 
 static void write_partials(Rows *x)
@@ -452,7 +453,7 @@ void cuda_emit_rows(CudaWalk *w, const char *name, StepCudaKernel *out)
     }
     LLVMBuildRetVoid(w->c->b);
     if (x->stages && x->shape.threads > CUDA_FUSED_WARP)
-        w->shared_bytes = 2 * x->most * (uint32_t)(x->shape.threads / CUDA_FUSED_WARP) * SLOT_BYTES;
+        x->shared_bytes = 2 * x->most * (uint32_t)(x->shape.threads / CUDA_FUSED_WARP) * SLOT_BYTES;
     out->name = name;
-    out->shared_bytes = w->shared_bytes;
+    out->shared_bytes = x->shared_bytes;
 }

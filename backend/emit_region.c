@@ -87,6 +87,7 @@ static void key_layout(EmitScan *scan, EmitRegion *r, const EmitTensor *t)
 {
     key_word(scan, r, (uint64_t)t->run);
     key_word(scan, r, (uint64_t)t->pitch);
+    key_word(scan, r, t->offset % 16); /* what the code may take for aligned */
 }
 
 static bool numbered(const EmitScan *scan, IrValue v)

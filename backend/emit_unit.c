@@ -1,13 +1,10 @@
 #include "backend/emit.h"
 
-#include <llvm-c/Analysis.h>
-#include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Target.h>
-#include <llvm-c/TargetMachine.h>
-#include <llvm-c/Transforms/PassBuilder.h>
-#include <stdlib.h>
 
 #include "backend/emit_cpu.h"
+#include "backend/emit_device.h"
+#include "backend/emit_module.h"
 #include "base/diag.h"
 #include "runtime/abi/workspace.h"
 
@@ -16,7 +13,8 @@ struct EmitUnit {
     EmitCode code;
     LLVMTargetMachineRef machine;
     LLVMTargetDataRef layout;
-    VEC(LLVMValueRef) kernels; /* constants of plan.h's StepKernel */
+    EmitDeviceUnit *device;    /* target cuda; else NULL */
+    VEC(LLVMValueRef) kernels; /* constants of plan.h's StepKernel, or StepCudaKernel */
 };
 
 /* -- the target -- */
@@ -77,34 +75,14 @@ static Status new_machine(EmitUnit *u, const char *cpu)
     return status;
 }
 
-/* -- LLVM's errors -- */
-
-static void on_fatal(const char *reason)
-{
-    fprintf(stderr, "error: internal error: LLVM: %s\n", reason);
-    exit(STATUS_BUG);
-}
-
-static void on_diagnostic(LLVMDiagnosticInfoRef info, void *session)
-{
-    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError)
-        return;
-    char *text = LLVMGetDiagInfoDescription(info);
-    diag((Session *)session, no_span, backend_llvm, text);
-    LLVMDisposeMessage(text);
-}
-
 Status emit_unit_new(Session *s, const char *cpu, EmitUnit **out_unit)
 {
     TRY(find_cpu(s, cpu));
     EmitUnit *u = ARENA_NEW(s->arena, EmitUnit);
     u->s = s;
-    LLVMResetFatalErrorHandler();
-    LLVMInstallFatalErrorHandler(on_fatal);
     TRY(new_machine(u, cpu));
     u->layout = LLVMCreateTargetDataLayout(u->machine);
-    u->code.context = LLVMContextCreate();
-    LLVMContextSetDiagnosticHandler(u->code.context, on_diagnostic, s);
+    u->code.context = emit_module_context(s);
     u->code.module = LLVMModuleCreateWithNameInContext("step", u->code.context);
     LLVMSetTarget(u->code.module, triple);
     LLVMSetModuleDataLayout(u->code.module, u->layout);
@@ -113,10 +91,17 @@ Status emit_unit_new(Session *s, const char *cpu, EmitUnit **out_unit)
     return STATUS_OK;
 }
 
+Status emit_unit_new_cuda(Session *s, EmitUnit **out_unit)
+{
+    TRY(emit_unit_new(s, "x86-64-v3", out_unit));
+    return emit_device_new(s, false, &(*out_unit)->device);
+}
+
 void emit_unit_free(EmitUnit *u)
 {
     if (!u)
         return;
+    emit_device_free(u->device);
     LLVMDisposeBuilder(u->code.b);
     LLVMDisposeModule(u->code.module);
     LLVMContextDispose(u->code.context);
@@ -159,8 +144,8 @@ static LLVMValueRef null_pointer(EmitUnit *u)
     return LLVMConstNull(LLVMPointerTypeInContext(u->code.context, 0));
 }
 
-/* The distinct ops of the region: `add+rmsnorm+mul`. */
-static const char *kernel_name(const EmitRegion *region, Arena *arena)
+/* The distinct ops of the region, joined. */
+static const char *kernel_name(const EmitRegion *region, const char *joint, Arena *arena)
 {
     enum { MOST = 6 };
     const char *name = "";
@@ -172,10 +157,9 @@ static const char *kernel_name(const EmitRegion *region, Arena *arena)
         if (k < n)
             continue;
         if (n == MOST)
-            return arena_printf(arena, "%s+...", name);
+            return arena_printf(arena, "%s%sothers", name, joint);
         seen[n++] = kind;
-        name =
-            arena_printf(arena, "%s%s%s", name, *name ? "+" : "", ir_op_info((IrOpKind)kind)->name);
+        name = arena_printf(arena, "%s%s%s", name, *name ? joint : "", ir_op_info((IrOpKind)kind)->name);
     }
     return name;
 }
@@ -185,15 +169,13 @@ uint32_t emit_unit_n_kernels(const EmitUnit *u)
     return u->kernels.n;
 }
 
-void emit_unit_kernel(EmitUnit *u, const EmitRegion *region)
+static LLVMValueRef native_kernel(EmitUnit *u, const EmitRegion *region, Arena *scratch)
 {
-    Arena *scratch = arena_new();
     EmitFormula *f = emit_formula(region, scratch);
     EmitFunctions functions = emit_cpu_kernel(&u->code, f, scratch, u->kernels.n);
-    const char *name = kernel_name(region, scratch);
     int64_t per_chunk = plan_fused_rows_per_chunk(region->rows, region->cols, f->columns.n > 0);
     LLVMValueRef fields[] = {
-        constant_text(u, name),
+        constant_text(u, kernel_name(region, "+", scratch)),
         functions.rows,
         functions.columns ? functions.columns : null_pointer(u),
         emit_i64(&u->code, region->rows),
@@ -201,11 +183,41 @@ void emit_unit_kernel(EmitUnit *u, const EmitRegion *region)
         emit_i64(&u->code, functions.columns ? region->cols : 0),
         emit_i64(&u->code, (int64_t)f->partial_bytes),
     };
-    vec_push(u->s->arena, &u->kernels, constant_struct(u, fields, sizeof fields / sizeof *fields));
+    return constant_struct(u, fields, sizeof fields / sizeof *fields);
+}
+
+static LLVMValueRef device_kernel(EmitUnit *u, const EmitRegion *region, Arena *scratch)
+{
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(u->code.context);
+    const char *ops = kernel_name(region, "_", scratch);
+    StepCudaKernel k = emit_device_kernel(u->device, region, arena_printf(scratch, "k%u_%s", u->kernels.n, ops));
+    LLVMValueRef fields[] = {
+        constant_text(u, k.name),
+        k.cols_name ? constant_text(u, k.cols_name) : null_pointer(u),
+        LLVMConstInt(i32, k.grid, false),
+        LLVMConstInt(i32, k.threads, false),
+        LLVMConstInt(i32, k.shared_bytes, false),
+        LLVMConstInt(i32, k.cols_grid, false),
+        LLVMConstInt(i32, k.cols_threads, false),
+    };
+    return constant_struct(u, fields, sizeof fields / sizeof *fields);
+}
+
+void emit_unit_kernel(EmitUnit *u, const EmitRegion *region)
+{
+    Arena *scratch = arena_new();
+    LLVMValueRef kernel = u->device ? device_kernel(u, region, scratch) : native_kernel(u, region, scratch);
+    vec_push(u->s->arena, &u->kernels, kernel);
     arena_free(scratch);
 }
 
-static void define_program(EmitUnit *u, LLVMValueRef plan, uint64_t plan_bytes)
+typedef struct UnitBytes { /* what stands behind a pointer of the program */
+    LLVMValueRef global;
+    const void *bytes;
+    uint64_t n;
+} UnitBytes;
+
+static void define_program(EmitUnit *u, const UnitBytes *plan, const UnitBytes *image)
 {
     LLVMValueRef kernels = null_pointer(u);
     if (u->kernels.n) {
@@ -217,13 +229,13 @@ static void define_program(EmitUnit *u, LLVMValueRef plan, uint64_t plan_bytes)
         LLVMSetLinkage(kernels, LLVMInternalLinkage);
     }
     LLVMValueRef fields[] = {
-        plan,
-        emit_i64(&u->code, (int64_t)plan_bytes),
-        kernels,
-        null_pointer(u),
+        plan->global,
+        emit_i64(&u->code, (int64_t)plan->n),
+        u->device ? null_pointer(u) : kernels,
+        u->device ? kernels : null_pointer(u),
         emit_i64(&u->code, u->kernels.n),
-        null_pointer(u),
-        emit_i64(&u->code, 0), /* no device image */
+        image->n ? image->global : null_pointer(u),
+        emit_i64(&u->code, (int64_t)image->n),
     };
     _Static_assert(sizeof fields / sizeof *fields * 8 == sizeof(StepProgram),
                    "plan.h: StepProgram");
@@ -235,57 +247,36 @@ static void define_program(EmitUnit *u, LLVMValueRef plan, uint64_t plan_bytes)
 
 /* -- writing -- */
 
-static Status dump(EmitUnit *u, const char *dir, const char *file)
+static Status device_image(EmitUnit *u, UnitBytes *image, const char *dump_dir)
 {
-    char *message = NULL;
-    const char *path = arena_printf(u->s->arena, "%s/%s", dir, file);
-    if (!LLVMPrintModuleToFile(u->code.module, path, &message))
+    const char *ptx;
+    uint64_t ptx_bytes;
+    if (!u->device || !u->kernels.n)
         return STATUS_OK;
-    diag(u->s, no_span, file_write, path, message);
-    LLVMDisposeMessage(message);
-    return STATUS_ENV;
+    TRY(emit_device_code(u->device, dump_dir, &ptx, &ptx_bytes));
+    return emit_device_image(u->s, ptx, ptx_bytes, &image->bytes, &image->n);
 }
 
-static Status verify(EmitUnit *u)
+Status emit_unit_ptx(EmitUnit *u, const char **out_text)
 {
-    char *message = NULL;
-    bool broken = LLVMVerifyModule(u->code.module, LLVMReturnStatusAction, &message);
-    if (broken)
-        diag(u->s, no_span, backend_llvm, message);
-    LLVMDisposeMessage(message);
-    return broken ? STATUS_BUG : STATUS_OK;
-}
-
-/* The code is explicit vectors in simple loops: vectorisers and unrollers would find nothing to
- * gain, and the whole of O2 takes six times as long for the same speed. */
-static const char passes[] = "function(early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),"
-                             "gvn,instcombine,simplifycfg)";
-
-static Status optimise(EmitUnit *u)
-{
-    LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef error = LLVMRunPasses(u->code.module, passes, u->machine, options);
-    LLVMDisposePassBuilderOptions(options);
-    if (!error)
-        return STATUS_OK;
-    char *message = LLVMGetErrorMessage(error);
-    diag(u->s, no_span, backend_llvm, message);
-    LLVMDisposeErrorMessage(message);
-    return STATUS_BUG;
+    uint64_t bytes;
+    *out_text = "";
+    return u->kernels.n ? emit_device_code(u->device, NULL, out_text, &bytes) : STATUS_OK;
 }
 
 Status emit_unit_write(EmitUnit *u, const void *plan, uint64_t plan_bytes, const char *object_path,
                        const char *dump_dir)
 {
-    LLVMValueRef bytes = declare_bytes(u, "step_plan", plan_bytes, 64);
-    define_program(u, bytes, plan_bytes);
-    if (dump_dir)
-        TRY(dump(u, dump_dir, "step.ll"));
-    TRY(verify(u));
-    TRY(optimise(u));
-    if (dump_dir)
-        TRY(dump(u, dump_dir, "step.opt.ll"));
-    define_bytes(u, bytes, plan, plan_bytes);
+    UnitBytes plan_at = {.bytes = plan, .n = plan_bytes}, image = {0};
+    TRY(device_image(u, &image, dump_dir));
+    plan_at.global = declare_bytes(u, "step_plan", plan_bytes, 64);
+    if (image.n)
+        image.global = declare_bytes(u, "step_image", image.n, 64);
+    define_program(u, &plan_at, &image);
+    TRY(emit_module_finish(u->s, u->code.module, u->machine, dump_dir, "step"));
+    define_bytes(u, plan_at.global, plan_at.bytes, plan_at.n);
+    if (image.n)
+        define_bytes(u, image.global, image.bytes, image.n);
     char *message = NULL, *path = arena_strndup(u->s->arena, object_path, strlen(object_path));
     if (!LLVMTargetMachineEmitToFile(u->machine, u->code.module, path, LLVMObjectFile, &message))
         return STATUS_OK;

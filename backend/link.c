@@ -42,8 +42,7 @@ static const char *command_text(Session *s, char *const *argv)
     return text;
 }
 
-/* Runs argv with both outputs in the file `log`; the exit status, or -1 with errno. */
-static int run(char *const *argv, const char *log)
+int link_run(char *const *argv, const char *log)
 {
     posix_spawn_file_actions_t actions;
     pid_t pid;
@@ -66,7 +65,7 @@ static int run(char *const *argv, const char *log)
 
 static Status run_linker(Session *s, char *const *argv, const char *log)
 {
-    int code = run(argv, log);
+    int code = link_run(argv, log);
     if (code == 0)
         return STATUS_OK;
     if (code < 0) {

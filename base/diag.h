@@ -1,4 +1,5 @@
-/* diag: messages with a place. Formats live in diag.def and are checked by the compiler at every call. */
+/* diag: messages with a place. Formats live in diag.def and are checked by the compiler at every
+ * call. */
 #ifndef BASE_DIAG_H
 #define BASE_DIAG_H
 
@@ -34,7 +35,8 @@ const DiagInfo *diag_info(DiagId id);
 
 static const Span no_span = {0, 0, 0, 0};
 
-/* diag(s, span, id, args...): prints `file:line:col: error: message`, the source line and a caret; counts it. */
+/* diag(s, span, id, args...): prints `file:line:col: error: message`, the source line and a
+ * caret; counts it. */
 #define diag(s, span, id, ...)                                                       \
     ((void)(0 && printf(diag_format_##id, ##__VA_ARGS__)),                           \
      diag_emit((s), (span), DIAG_ID_##id, ##__VA_ARGS__))

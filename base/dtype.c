@@ -38,8 +38,9 @@ DType dtype_parse(const char *name)
         const char *name;
         DType dtype;
     } torch_names[] = {
-        {"float64", DTYPE_F64}, {"double", DTYPE_F64},   {"float32", DTYPE_F32}, {"float", DTYPE_F32},
-        {"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16}, {"half", DTYPE_F16},
+        {"float64", DTYPE_F64}, {"double", DTYPE_F64},    {"float32", DTYPE_F32},
+        {"float", DTYPE_F32},   {"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16},
+        {"half", DTYPE_F16},
     };
     if (!strncmp(name, "torch.", 6))
         name += 6;

@@ -29,7 +29,8 @@ const char *dtype_name(DType dtype);
 const char *dtype_file_name(DType dtype); /* as safetensors headers spell it */
 uint32_t dtype_bytes(DType dtype);
 bool dtype_is_float(DType dtype);
-DType dtype_parse(const char *name);      /* text-form name, or torch's (`bfloat16`, `torch.float32`) */
+/* text-form name, or torch's (`bfloat16`, `torch.float32`) */
+DType dtype_parse(const char *name);
 DType dtype_parse_file(const char *name); /* safetensors' name */
 
 static inline float bf16_to_f32(uint16_t bits)

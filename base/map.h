@@ -1,4 +1,5 @@
-/* map: 64-bit keys to 64-bit values, open addressing in an arena. Interned strings are keys by pointer. */
+/* map: 64-bit keys to 64-bit values, open addressing in an arena. Interned strings are keys by
+ * pointer. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 

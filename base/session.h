@@ -1,4 +1,5 @@
-/* session: what one compilation or one run shares, passed first everywhere: memory, names, diagnostics. */
+/* session: what one compilation or one run shares, passed first everywhere: memory, names,
+ * diagnostics. */
 #ifndef BASE_SESSION_H
 #define BASE_SESSION_H
 
@@ -18,7 +19,8 @@ typedef struct Source { /* a text that spans point into */
     size_t length;
 } Source;
 
-typedef struct Record { /* one thing that must not stay silent; `code` is its row's name in diag.def */
+/* one thing that must not stay silent; `code` is its row's name in diag.def */
+typedef struct Record {
     const char *code;
     const char *message;
     Span span;
@@ -42,7 +44,8 @@ static inline Sym sym(Session *s, const char *text)
     return intern(&s->interner, text);
 }
 
-/* Reads a whole file, registers it as a source under `path`, and returns its text (NUL-terminated). */
+/* Reads a whole file, registers it as a source under `path`, and returns its text
+ * (NUL-terminated). */
 Status session_read_source(Session *s, const char *path, Span from, Source *out_source);
 void session_add_source(Session *s, Source source);
 

@@ -1,4 +1,5 @@
-/* vec: growing arrays whose memory is an arena's. `VEC(T)` is a type; its elements are `v.at[0 .. v.n)`. */
+/* vec: growing arrays whose memory is an arena's. `VEC(T)` is a type; its elements are v.at[0] to
+ * v.at[v.n - 1]. */
 #ifndef BASE_VEC_H
 #define BASE_VEC_H
 
@@ -16,10 +17,10 @@
 #define vec_push(arena, v, x) \
     (vec_reserve((arena), (v), (v)->n + 1), (v)->at[(v)->n++] = (x))
 
-#define vec_reserve(arena, v, want)                                                            \
-    ((v)->cap >= (want)                                                                        \
-         ? (void)0                                                                             \
-         : vec_grow_((arena), (void **)(void *)&(v)->at, &(v)->cap, (v)->n, (want), sizeof *(v)->at))
+#define vec_reserve(arena, v, want)                                                                \
+    ((v)->cap >= (want) ? (void)0                                                                  \
+                        : vec_grow_((arena), (void **)(void *)&(v)->at, &(v)->cap, (v)->n, (want), \
+                                    sizeof *(v)->at))
 
 static inline void vec_grow_(Arena *arena, void **at, uint32_t *cap, uint32_t n, uint32_t want,
                              size_t item)

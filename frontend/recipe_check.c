@@ -38,8 +38,8 @@ static Status world_of(Session *s, const FrontRecipe *r, int64_t world, FrontBat
         int64_t dp = r->dp_size.given ? r->dp_size.v : 1;
         b->world = b->tp * b->pp * dp;
         Span whole = {.file = sym(s, r->path)};
-        diag(s, r->dp_size.given ? r->dp_size.span : whole, recipe_world_default, (long long)b->world, (long long)b->tp,
-             (long long)b->pp, (long long)dp);
+        diag(s, r->dp_size.given ? r->dp_size.span : whole, recipe_world_default,
+             (long long)b->world, (long long)b->tp, (long long)b->pp, (long long)dp);
     }
     Span span = !world ? r->world_size.span : b->tp > 1 ? r->tp_size.span : r->pp_size.span;
     if (b->world % (b->tp * b->pp)) {

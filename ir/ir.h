@@ -1,6 +1,7 @@
-/* ir: the training IR. A module holds axes, types, scopes, persistent states and graphs; a graph is an ordered list of
- * ops over typed values. Handles are indices; 0 is "none". Records are dense arrays; facts that one analysis owns live
- * in that analysis. docs/ir.md specifies the text form. */
+/* ir: the training IR. A module holds axes, types, scopes, persistent states and graphs; a graph
+ * is an ordered list of ops over typed values. Handles are indices; 0 is "none". Records are
+ * dense arrays; facts that one analysis owns live in that analysis. docs/ir.md specifies the
+ * text form. */
 #ifndef IR_IR_H
 #define IR_IR_H
 
@@ -21,7 +22,7 @@ enum { IR_MAX_RANK = 5, IR_MAX_FACTORS = 4 };
 /* Of one value; sums over all values of a module then stay far from overflow. */
 #define IR_MOST_BYTES ((int64_t)1 << 50)
 
-/* -- types: a dtype and dims; a dim is a product of factors, each named (an axis) or a plain number -- */
+/* -- types: a dtype and dims; a dim is a product of factors, each an axis or a plain number -- */
 
 typedef enum IrMesh { IR_MESH_NONE, IR_MESH_TP, IR_MESH_DP, IR_MESH_EP } IrMesh;
 
@@ -82,7 +83,9 @@ typedef enum IrStateKind {
 typedef enum IrInitKind { IR_INIT_ZERO, IR_INIT_ONE, IR_INIT_NORMAL, IR_INIT_CONST } IrInitKind;
 
 typedef struct IrStateRec {
-    Sym name; /* without `$`; a parameter's is its checkpoint name; `NAME.exp_avg` and the like for the others */
+    /* without `$`; a parameter's is its checkpoint name; `NAME.exp_avg` and the like for the
+     * others */
+    Sym name;
     IrStateKind kind;
     IrType type;
     IrState of; /* MASTER, MOMENTS, ACC: the parameter they belong to */
@@ -114,7 +117,12 @@ typedef union IrAttr {
 } IrAttr;
 
 /* What an op of a backward graph is for (zero-bubble schedules part them). */
-typedef enum IrServes { IR_SERVES_NONE, IR_SERVES_INPUT, IR_SERVES_WEIGHT, IR_SERVES_BOTH } IrServes;
+typedef enum IrServes {
+    IR_SERVES_NONE,
+    IR_SERVES_INPUT,
+    IR_SERVES_WEIGHT,
+    IR_SERVES_BOTH
+} IrServes;
 
 typedef struct IrOpRec {
     uint16_t kind; /* IrOpKind */
@@ -134,16 +142,19 @@ typedef struct IrOpRec {
 
 typedef enum IrValueDef { IR_DEF_NONE, IR_DEF_RESULT, IR_DEF_PARAM, IR_DEF_STATE } IrValueDef;
 
-/* Where a value's elements are, from PLANNED on. A view's element e (row-major, logical) is element
- * view_offset + (e / run) * pitch + e % run of its base. Views of views are resolved: base is never a view. */
+/* Where a value's elements are, from PLANNED on. A view's element e (row-major, logical) is
+ * element view_offset + (e / run) * pitch + e % run of its base. Views of views are resolved:
+ * base is never a view. */
 typedef struct IrPlace {
-    int64_t offset; /* bytes into the arena; -1: no memory (a value inside a fused kernel, or a view) */
+    /* bytes into the arena; -1: no memory (a value inside a fused kernel, or a view) */
+    int64_t offset;
     IrValue base;   /* a view of this value; 0: none */
     int64_t view_offset, run, pitch;
 } IrPlace;
 
 typedef struct IrValueRec {
-    Sym name; /* without `%`; unique in its graph. A state's is the state's name (printed with `$`) */
+    /* without `%`; unique in its graph. A state's is the state's name (printed with `$`) */
+    Sym name;
     IrType type;
     IrValueDef def;
     IrOp op;         /* RESULT */
@@ -155,13 +166,15 @@ typedef struct IrValueRec {
 
 typedef enum IrRegionKind { IR_REGION_RECOMPUTE, IR_REGION_KERNEL } IrRegionKind;
 
-/* A contiguous run of a graph's order. RECOMPUTE: what the backward pass replays. KERNEL: one fused launch. */
+/* A contiguous run of a graph's order. RECOMPUTE: what the backward pass replays. KERNEL: one
+ * fused launch. */
 typedef struct IrRegionRec {
     IrRegionKind kind;
     IrScope scope; /* RECOMPUTE: the block or part it covers */
     Sym policy;    /* RECOMPUTE: block, submodule, selective; KERNEL: the kernel's name */
     VEC(IrValue) saves; /* RECOMPUTE: values made inside that are kept all the same */
-    uint64_t workspace; /* KERNEL: bytes; its place is IrGraph.workspaces, at the region's first op */
+    /* KERNEL: bytes; its place is IrGraph.workspaces, at the region's first op */
+    uint64_t workspace;
 } IrRegionRec;
 
 typedef struct IrModule IrModule;
@@ -178,8 +191,9 @@ typedef struct IrGraph {
     VEC(IrOp) order;        /* the ops that run, in order */
     VEC(IrValue) params;
     VEC(IrValue) results;
-    VEC(IrPlace) workspaces; /* PLANNED: by op index (a kernel region's: its first op's): offset in the
-                              * arena (-1: none), run = bytes */
+    /* PLANNED: by op index (a kernel region's: its first op's): offset in the arena (-1: none),
+     * run = bytes */
+    VEC(IrPlace) workspaces;
     Map names;               /* Sym -> value */
     Map state_values;        /* state index -> value */
     uint32_t epoch;          /* changes with every edit; analyses are stamped with it */
@@ -219,7 +233,8 @@ typedef enum IrTrait {
 
 enum { IR_MAX_INS = 10, IR_MAX_OUTS = 4, IR_MAX_ATTRS = 12 };
 
-typedef struct IrShapeCall { /* one question to a shape function: operands and attributes in, result types out */
+/* one question to a shape function: operands and attributes in, result types out */
+typedef struct IrShapeCall {
     IrModule *m;
     const IrType *in; /* {0} where absent */
     uint32_t n_in;
@@ -231,13 +246,15 @@ typedef struct IrShapeCall { /* one question to a shape function: operands and a
 typedef struct IrOpInfo {
     const char *name, *doc;
     uint32_t n_in, n_out, n_attr;
-    struct { const char *name; bool optional, written; } in[IR_MAX_INS]; /* written: a state, changed by the op */
+    /* written: a state, changed by the op */
+    struct { const char *name; bool optional, written; } in[IR_MAX_INS];
     struct { const char *name; } out[IR_MAX_OUTS];
     struct {
         const char *name;
         IrAttrType type;
         double number;    /* default of a number or bool */
-        const char *text; /* SYM: `default|choice|choice`, the first being the default; "" = any word */
+        /* SYM: `default|choice|choice`, the first being the default; "" = any word */
+        const char *text;
     } attr[IR_MAX_ATTRS];
     uint32_t traits; /* IrTrait */
     uint32_t levels; /* bit per IrLevel */
@@ -266,7 +283,8 @@ bool ir_dim_equal(const IrDim *a, const IrDim *b); /* equal sizes and equal divi
 int64_t ir_type_numel(const IrModule *m, IrType type);
 int64_t ir_type_bytes(const IrModule *m, IrType type);
 int64_t ir_type_last(const IrModule *m, IrType type); /* size of the last dim; 1 for a scalar */
-bool ir_type_agree(const IrModule *m, IrType a, IrType b); /* one dtype, and dims equal one by one */
+/* one dtype, and dims equal one by one */
+bool ir_type_agree(const IrModule *m, IrType a, IrType b);
 const char *ir_type_text(IrModule *m, IrType type);
 const char *ir_type_text_in(const IrModule *m, IrType type, Arena *arena);
 
@@ -274,7 +292,8 @@ IrScope ir_scope(IrModule *m, IrScopeRec rec); /* finds by name, or adds */
 IrScope ir_scope_find(const IrModule *m, Sym name);
 const IrScopeRec *ir_scope_rec(const IrModule *m, IrScope scope);
 IrScope ir_scope_block(const IrModule *m, IrScope scope); /* the nearest enclosing block, or 0 */
-Sym ir_scope_role(IrModule *m, IrScope scope);            /* the nearest enclosing part's role, or `other` */
+/* the nearest enclosing part's role, or `other` */
+Sym ir_scope_role(IrModule *m, IrScope scope);
 
 IrState ir_state_add(IrModule *m, IrStateRec rec);
 IrState ir_state_find(const IrModule *m, Sym name);
@@ -292,7 +311,10 @@ void ir_value_rename(IrGraph *g, IrValue v, Sym name);
 
 static inline IrOpRec *ir_op(const IrGraph *g, IrOp op) { return &g->ops.at[op.i]; }
 static inline IrValueRec *ir_value(const IrGraph *g, IrValue v) { return &g->values.at[v.i]; }
-static inline IrOpKind ir_op_kind(const IrGraph *g, IrOp op) { return (IrOpKind)g->ops.at[op.i].kind; }
+static inline IrOpKind ir_op_kind(const IrGraph *g, IrOp op)
+{
+    return (IrOpKind)g->ops.at[op.i].kind;
+}
 static inline IrValue ir_in(const IrGraph *g, IrOp op, uint32_t i)
 {
     const IrOpRec *rec = &g->ops.at[op.i];
@@ -305,7 +327,8 @@ static inline IrValue ir_out(const IrGraph *g, IrOp op, uint32_t i)
 static inline IrType ir_value_type(const IrGraph *g, IrValue v) { return g->values.at[v.i].type; }
 void ir_set_in(IrGraph *g, IrOp op, uint32_t i, IrValue v);
 
-int64_t ir_attr_i64(const IrGraph *g, IrOp op, const char *name); /* aborts on an unknown name: our bug */
+/* aborts on an unknown name: our bug */
+int64_t ir_attr_i64(const IrGraph *g, IrOp op, const char *name);
 double ir_attr_f64(const IrGraph *g, IrOp op, const char *name);
 bool ir_attr_bool(const IrGraph *g, IrOp op, const char *name);
 Sym ir_attr_sym(const IrGraph *g, IrOp op, const char *name);
@@ -315,7 +338,8 @@ IrAttr *ir_attr_at(const IrGraph *g, IrOp op, const char *name);
 
 typedef struct IrBuilder {
     IrGraph *g;
-    uint32_t at;  /* position in the order; UINT32_MAX = the end. Moves behind each op that is built */
+    /* position in the order; UINT32_MAX = the end. Moves behind each op that is built */
+    uint32_t at;
     IrScope scope;
     IrRegion region;
     IrServes serves;
@@ -329,29 +353,37 @@ typedef struct IrOpArgs { /* what one op is built from; zeroed fields mean "defa
     uint32_t n_in;
     const char *attrs[IR_MAX_ATTRS]; /* names of attributes given, NULL-terminated */
     IrAttr values[IR_MAX_ATTRS];     /* and their values */
-    Sym name;                        /* wish for the first result's name; others get `.outname` behind it */
-    Sym out_names[IR_MAX_OUTS];      /* wishes for result 1, 2 ... where `.outname` does not do; [0] is unused */
-    IrType out[IR_MAX_OUTS];         /* result types where the shape function cannot know them (reshape, cast, ...) */
+    /* wish for the first result's name; others get `.outname` behind it */
+    Sym name;
+    /* wishes for result 1, 2 ... where `.outname` does not do; [0] is unused */
+    Sym out_names[IR_MAX_OUTS];
+    /* result types where the shape function cannot know them (reshape, cast, ...) */
+    IrType out[IR_MAX_OUTS];
 } IrOpArgs;
 
 IrBuilder ir_builder(IrGraph *g); /* at the end */
-/* Infers result types; on a shape error emits one diagnostic at the builder's span and returns {0}. */
+/* Infers result types; on a shape error emits one diagnostic at the builder's span and returns
+ * {0}. */
 IrOp ir_build(IrBuilder *b, const IrOpArgs *args);
-/* The plain case: operands only; returns the first result. Variable length list of IrValue, n of them. */
+/* The plain case: operands only; returns the first result. Variable length list of IrValue, n of
+ * them. */
 IrValue ir_build_simple(IrBuilder *b, IrOpKind kind, Sym name, uint32_t n, ...);
-/* Clones an op with operands mapped by the caller's function; results get names `prefix + old + suffix`. Scope, span,
- * graph and instance are the original's; the region is the builder's; serves and re are the builder's where it has any. */
+/* Clones an op with operands mapped by the caller's function; results get names `prefix + old +
+ * suffix`. Scope, span, graph and instance are the original's; the region is the builder's;
+ * serves and re are the builder's where it has any. */
 typedef IrValue (*IrMapFn)(void *context, IrValue old);
-IrOp ir_clone(IrBuilder *b, const IrGraph *from, IrOp op, IrMapFn map, void *context, const char *prefix,
-              const char *suffix);
+IrOp ir_clone(IrBuilder *b, const IrGraph *from, IrOp op, IrMapFn map, void *context,
+              const char *prefix, const char *suffix);
 
-void ir_op_remove(IrGraph *g, IrOp op);            /* marks dead; ir_graph_compact drops it from the order */
+/* marks dead; ir_graph_compact drops it from the order */
+void ir_op_remove(IrGraph *g, IrOp op);
 void ir_graph_compact(IrGraph *g);
 void ir_replace_uses(IrGraph *g, IrValue old, IrValue with); /* operands, results and saves */
 
 /* -- uses: an analysis -- */
 
-typedef struct IrUses { /* uses of value v: ops at[first[v] .. first[v+1]), in order; results count in `is_result` */
+/* uses of value v: ops at[first[v] .. first[v+1]), in order; results count in `is_result` */
+typedef struct IrUses {
     uint32_t *first;
     IrOp *at;
     unsigned char *is_result;

@@ -1,5 +1,6 @@
-/* op_columns: every column of ir/ops.def, empty. A layer includes this, redefines the columns that it reads, defines
- * OP, includes the table, and undefines OP. No include guard: each expansion starts afresh. */
+/* op_columns: every column of ir/ops.def, empty. A layer includes this, redefines the columns
+ * that it reads, defines OP, includes the table, and undefines OP. No include guard: each
+ * expansion starts afresh. */
 #undef INS
 #undef OUTS
 #undef ATTRS

@@ -1,8 +1,9 @@
-/* autodiff: writes @bwd, the reverse of @fwd. What a rule reads of the forward pass is, by its definition in @fwd,
- *   outside every region, or a region's result, or on its `saves` list:  saved (a result of @fwd, a param of @bwd);
- *   inside a region:                                                     replayed: its op is cloned with `re`.
- * Replays are made on demand, when the region's first gradient op asks, so they stand behind the incoming gradient, and
- * replays that nobody reads are never made. A value's contributions are added as they come, in reverse order of use. */
+/* autodiff: writes @bwd, the reverse of @fwd. What a rule reads of the forward pass is, by its
+ * definition in @fwd, outside every region, or a region's result, or on its `saves` list:  saved
+ * (a result of @fwd, a param of @bwd); inside a region: replayed: its op is cloned with `re`.
+ * Replays are made on demand, when the region's first gradient op asks, so they stand behind the
+ * incoming gradient, and replays that nobody reads are never made. A value's contributions are
+ * added as they come, in reverse order of use. */
 #include <string.h>
 
 #include "base/diag.h"
@@ -130,14 +131,17 @@ static bool is_weight(const IrGraph *g, IrValue v)
     return rec->def == IR_DEF_STATE;
 }
 
-/* A weight's gradient, through its cast too, is made in the grad dtype at once; every other value's in its own. */
+/* A weight's gradient, through its cast too, is made in the grad dtype at once; every other
+ * value's in its own. */
 static IrType adjoint_type(const Autodiff *ad, IrValue v)
 {
     IrType type = ir_value_type(ad->fwd, v);
-    return is_weight(ad->fwd, v) ? ir_type_with_dtype(ad->fwd->m, type, ad->c->options->grad) : type;
+    return is_weight(ad->fwd, v) ? ir_type_with_dtype(ad->fwd->m, type, ad->c->options->grad)
+                                 : type;
 }
 
-static IrValue build_named(Autodiff *ad, IrOpKind kind, IrType out, uint32_t n, const IrValue *in, IrValue of)
+static IrValue build_named(Autodiff *ad, IrOpKind kind, IrType out, uint32_t n, const IrValue *in,
+                           IrValue of)
 {
     IrOpArgs args = {.kind = kind, .in = in, .n_in = n, .out = {out}};
     args.name = intern_printf(&ad->c->s->interner, "%s.grad", ir_value(ad->fwd, of)->name);
@@ -162,7 +166,8 @@ static void contribute(Autodiff *ad, IrValue of, IrValue v)
     if (ir_value_type(ad->bwd, v).i != want.i)
         v = build_named(ad, IR_OP_cast, want, 1, &v, of);
     Adjoint *adjoint = &ad->adjoints[of.i];
-    adjoint->sum = adjoint->sum.i ? build_named(ad, IR_OP_add, want, 2, (IrValue[]){adjoint->sum, v}, of) : v;
+    adjoint->sum =
+        adjoint->sum.i ? build_named(ad, IR_OP_add, want, 2, (IrValue[]){adjoint->sum, v}, of) : v;
 }
 
 /* The whole gradient of a value, once all its uses have contributed; {0} if none has. */
@@ -170,7 +175,8 @@ static IrValue adjoint_of(Autodiff *ad, IrValue v)
 {
     Adjoint *adjoint = &ad->adjoints[v.i];
     if (adjoint->n_parts) {
-        IrValue whole = build_named(ad, IR_OP_concat, adjoint_type(ad, v), adjoint->n_parts, adjoint->parts, v);
+        IrValue whole =
+            build_named(ad, IR_OP_concat, adjoint_type(ad, v), adjoint->n_parts, adjoint->parts, v);
         adjoint->n_parts = 0;
         contribute(ad, v, whole);
     }
@@ -220,7 +226,9 @@ void grad_give_part(GradCall *c, uint32_t operand, uint32_t part, uint32_t parts
     }
     name_gradient(ad, v, ir_out(c->fwd, c->op, 0));
     IrValue *slot = &adjoint->parts[part];
-    *slot = slot->i ? build_named(ad, IR_OP_add, ir_value_type(ad->bwd, v), 2, (IrValue[]){*slot, v}, of) : v;
+    *slot = slot->i ? build_named(ad, IR_OP_add, ir_value_type(ad->bwd, v), 2,
+                                  (IrValue[]){*slot, v}, of)
+                    : v;
 }
 
 /* -- parameters' gradients -- */
@@ -260,7 +268,8 @@ static void release_states(Autodiff *ad, IrOp op)
 {
     for (uint32_t i = 0; i < ir_op(ad->fwd, op)->n_in; i++) {
         IrValue v = ir_in(ad->fwd, op, i);
-        if (ir_value(ad->fwd, v)->def == IR_DEF_STATE && --ad->uses_left[v.i] == 0 && ad->wants[v.i])
+        if (ir_value(ad->fwd, v)->def == IR_DEF_STATE && --ad->uses_left[v.i] == 0 &&
+            ad->wants[v.i])
             finish_state(ad, v);
     }
 }

@@ -1,5 +1,6 @@
-/* cse: equal pure ops are merged. Only within one block, or with an op outside every block: merging across blocks would
- * make a value of one block live in another, and recompute would have to keep it. */
+/* cse: equal pure ops are merged. Only within one block, or with an op outside every block:
+ * merging across blocks would make a value of one block live in another, and recompute would
+ * have to keep it. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -29,7 +30,8 @@ static bool ops_equal(const IrGraph *g, IrOp a, IrOp b)
         if (ir_in(g, a, i).i != ir_in(g, b, i).i)
             return false;
     uint32_t n_attr = ir_op_info(ir_op_kind(g, a))->n_attr;
-    if (n_attr && memcmp(&g->attrs.at[x->first_attr], &g->attrs.at[y->first_attr], n_attr * sizeof(IrAttr)))
+    if (n_attr &&
+        memcmp(&g->attrs.at[x->first_attr], &g->attrs.at[y->first_attr], n_attr * sizeof(IrAttr)))
         return false;
     for (uint32_t r = 0; r < x->n_out; r++)
         if (ir_value_type(g, ir_out(g, a, r)).i != ir_value_type(g, ir_out(g, b, r)).i)
@@ -39,7 +41,8 @@ static bool ops_equal(const IrGraph *g, IrOp a, IrOp b)
 
 static bool may_merge(const IrGraph *g, IrOp first, IrOp second)
 {
-    IrScope a = ir_scope_block(g->m, ir_op(g, first)->scope), b = ir_scope_block(g->m, ir_op(g, second)->scope);
+    IrScope a = ir_scope_block(g->m, ir_op(g, first)->scope),
+            b = ir_scope_block(g->m, ir_op(g, second)->scope);
     return (a.i == 0 || a.i == b.i) && ops_equal(g, first, second);
 }
 

@@ -1,4 +1,5 @@
-/* dce: pure ops whose results nobody reads are taken out, last first, so that chains go in one sweep. */
+/* dce: pure ops whose results nobody reads are taken out, last first, so that chains go in one
+ * sweep. */
 #include "passes/pass.h"
 
 Status pass_dce(PassContext *c)

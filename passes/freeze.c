@@ -1,4 +1,5 @@
-/* freeze: parameters that the recipe freezes are marked; they have no gradient, no moments and no backward work. */
+/* freeze: parameters that the recipe freezes are marked; they have no gradient, no moments and
+ * no backward work. */
 #include "passes/pass.h"
 
 #include <fnmatch.h>
@@ -13,7 +14,8 @@ static void freeze_state(PassContext *c, IrState state)
     rec->trainable = false;
 }
 
-/* Every table that a lookup reads: token, position and per-layer tables, and with them a tied head. */
+/* Every table that a lookup reads: token, position and per-layer tables, and with them a tied
+ * head. */
 static void freeze_embeddings(PassContext *c, const IrGraph *g)
 {
     for (uint32_t i = 0; i < g->order.n; i++) {

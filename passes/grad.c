@@ -1,11 +1,13 @@
-/* grad: one rule per GRAD column. Which residuals a rule reads is the op's business; autodiff finds, saves or replays them. */
+/* grad: one rule per GRAD column. Which residuals a rule reads is the op's business; autodiff
+ * finds, saves or replays them. */
 #include "passes/grad.h"
 
 #include "base/diag.h"
 
 /* -- building in @bwd -- */
 
-/* Named after the op until autodiff names it as somebody's gradient: a name that no saved value can have. */
+/* Named after the op until autodiff names it as somebody's gradient: a name that no saved value
+ * can have. */
 static IrValue build(GradCall *c, IrServes serves, const IrOpArgs *args, uint32_t result)
 {
     IrOpArgs named = *args;
@@ -16,7 +18,8 @@ static IrValue build(GradCall *c, IrServes serves, const IrOpArgs *args, uint32_
     return ir_out(c->b->g, op, result);
 }
 
-static IrValue build1(GradCall *c, IrServes serves, IrOpKind kind, IrType out, uint32_t n, const IrValue *in)
+static IrValue build1(GradCall *c, IrServes serves, IrOpKind kind, IrType out, uint32_t n,
+                      const IrValue *in)
 {
     return build(c, serves, &(IrOpArgs){.kind = kind, .in = in, .n_in = n, .out = {out}}, 0);
 }
@@ -60,13 +63,15 @@ static void grad_linear(GradCall *c)
 {
     IrValue dy = grad_dy(c, 0);
     if (grad_wants(c, 0)) {
-        IrOpArgs args = {.kind = IR_OP_linear_grad_x, .in = (IrValue[]){dy, grad_in(c, 1)}, .n_in = 2};
+        IrOpArgs args = {
+            .kind = IR_OP_linear_grad_x, .in = (IrValue[]){dy, grad_in(c, 1)}, .n_in = 2};
         args.out[0] = in_type(c, 0);
         copy_attr(c, &args, "in_out");
         grad_give(c, 0, build(c, IR_SERVES_INPUT, &args, 0));
     }
     if (grad_wants(c, 1)) {
-        IrOpArgs args = {.kind = IR_OP_linear_grad_w, .in = (IrValue[]){dy, grad_in(c, 0)}, .n_in = 2};
+        IrOpArgs args = {
+            .kind = IR_OP_linear_grad_w, .in = (IrValue[]){dy, grad_in(c, 0)}, .n_in = 2};
         args.out[0] = grad_type(c, 1);
         copy_attr(c, &args, "in_out");
         grad_give(c, 1, build(c, IR_SERVES_WEIGHT, &args, 0));
@@ -91,7 +96,8 @@ static void grad_sub(GradCall *c)
         grad_give(c, 0, dy);
     if (!grad_wants(c, 1))
         return;
-    IrOpArgs args = {.kind = IR_OP_scale, .in = &dy, .n_in = 1, .attrs = {"factor"}, .values = {{.f = -1}}};
+    IrOpArgs args = {
+        .kind = IR_OP_scale, .in = &dy, .n_in = 1, .attrs = {"factor"}, .values = {{.f = -1}}};
     give_reduced(c, 1, build(c, IR_SERVES_INPUT, &args, 0));
 }
 
@@ -99,9 +105,13 @@ static void grad_mul(GradCall *c)
 {
     IrValue dy = grad_dy(c, 0);
     if (grad_wants(c, 0))
-        grad_give(c, 0, build1(c, IR_SERVES_INPUT, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 1)}));
+        grad_give(
+            c, 0,
+            build1(c, IR_SERVES_INPUT, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 1)}));
     if (grad_wants(c, 1))
-        give_reduced(c, 1, build1(c, IR_SERVES_BOTH, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 0)}));
+        give_reduced(
+            c, 1,
+            build1(c, IR_SERVES_BOTH, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 0)}));
 }
 
 static void grad_scale(GradCall *c)
@@ -122,7 +132,8 @@ static void grad_cast(GradCall *c)
 
 static void grad_act(GradCall *c)
 {
-    IrOpArgs args = {.kind = IR_OP_act_grad, .in = (IrValue[]){grad_dy(c, 0), grad_in(c, 0)}, .n_in = 2};
+    IrOpArgs args = {
+        .kind = IR_OP_act_grad, .in = (IrValue[]){grad_dy(c, 0), grad_in(c, 0)}, .n_in = 2};
     copy_attr(c, &args, "fn");
     grad_give(c, 0, build(c, IR_SERVES_INPUT, &args, 0));
 }
@@ -141,7 +152,8 @@ static void grad_glu(GradCall *c)
 
 static void grad_softcap(GradCall *c)
 {
-    IrOpArgs args = {.kind = IR_OP_softcap_grad, .in = (IrValue[]){grad_dy(c, 0), grad_in(c, 0)}, .n_in = 2};
+    IrOpArgs args = {
+        .kind = IR_OP_softcap_grad, .in = (IrValue[]){grad_dy(c, 0), grad_in(c, 0)}, .n_in = 2};
     copy_attr(c, &args, "cap");
     grad_give(c, 0, build(c, IR_SERVES_INPUT, &args, 0));
 }
@@ -171,7 +183,8 @@ static void grad_layernorm(GradCall *c)
     }
     if (grad_wants(c, 1)) {
         IrValue in[] = {dy, x, mean, rstd};
-        grad_give(c, 1, build1(c, IR_SERVES_WEIGHT, IR_OP_layernorm_grad_w, grad_type(c, 1), 4, in));
+        grad_give(c, 1,
+                  build1(c, IR_SERVES_WEIGHT, IR_OP_layernorm_grad_w, grad_type(c, 1), 4, in));
     }
     if (grad_wants(c, 2))
         grad_give(c, 2, build1(c, IR_SERVES_WEIGHT, IR_OP_sum_rows, grad_type(c, 2), 1, &dy));
@@ -190,7 +203,8 @@ static void grad_attention(GradCall *c)
 {
     static const char *const attrs[] = {"scale", "mask", "window", "softcap", "dropout", "key"};
     IrOpArgs args = {.kind = IR_OP_attention_grad, .n_in = 8};
-    IrValue in[8] = {grad_dy(c, 0), grad_in(c, 0), grad_in(c, 1), grad_in(c, 2), grad_out(c, 0), grad_out(c, 1)};
+    IrValue in[8] = {grad_dy(c, 0), grad_in(c, 0),  grad_in(c, 1),
+                     grad_in(c, 2), grad_out(c, 0), grad_out(c, 1)};
     for (uint32_t i = 0; i < 2; i++)
         if (ir_in(c->fwd, c->op, 3 + i).i)
             in[6 + i] = grad_in(c, 3 + i);
@@ -213,8 +227,10 @@ static void grad_dropout(GradCall *c)
 
 static void grad_lm_loss(GradCall *c)
 {
-    IrOpArgs args = {.kind = IR_OP_lm_loss_grad, .n_in = 5, .out = {in_type(c, 0), grad_type(c, 1)}};
-    args.in = (IrValue[]){grad_dy(c, 0), grad_in(c, 0), grad_in(c, 1), grad_in(c, 2), grad_out(c, 1)};
+    IrOpArgs args = {
+        .kind = IR_OP_lm_loss_grad, .n_in = 5, .out = {in_type(c, 0), grad_type(c, 1)}};
+    args.in =
+        (IrValue[]){grad_dy(c, 0), grad_in(c, 0), grad_in(c, 1), grad_in(c, 2), grad_out(c, 1)};
     copy_attr(c, &args, "softcap");
     copy_attr(c, &args, "ignore");
     IrValue dh = build(c, IR_SERVES_BOTH, &args, 0);

@@ -1,5 +1,6 @@
-/* kv-share: K/V cache ops become dataflow. A layer that owns its K/V passes them through its update; a sharing layer's
- * read is the no-op update: the producer's values themselves. No cache op survives. */
+/* kv-share: K/V cache ops become dataflow. A layer that owns its K/V passes them through its
+ * update; a sharing layer's read is the no-op update: the producer's values themselves. No cache
+ * op survives. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@ static Status check_update(PassContext *c, const IrGraph *g, IrOp op)
     bool replays = strcmp(c->options->recompute_policy, "none") != 0;
     if (!replays || strcmp(ir_attr_sym(g, op, "mode"), "append"))
         return STATUS_OK;
-    diag(c->s, ir_op(g, op)->span, kv_append, ir_attr_sym(g, op, "slot"), c->options->recompute_policy);
+    diag(c->s, ir_op(g, op)->span, kv_append, ir_attr_sym(g, op, "slot"),
+         c->options->recompute_policy);
     return STATUS_USER;
 }
 

@@ -1,5 +1,6 @@
-/* optimizer: writes @begin (the count of targets, whose inverse seeds every backward pass) and @update: the global norm and
- * the clip coefficient, then one update op per trained parameter, then the counters. */
+/* optimizer: writes @begin (the count of targets, whose inverse seeds every backward pass) and
+ * @update: the global norm and the clip coefficient, then one update op per trained parameter,
+ * then the counters. */
 #include "passes/pass.h"
 
 #include <fnmatch.h>
@@ -31,7 +32,8 @@ static void write_begin(PassContext *c)
     IrGraph *g = ir_graph_new(c->m, sym(c->s, "begin"));
     IrBuilder b = builder(g);
     IrValue in[3] = {{0}, scalar(g, "count", DTYPE_I64), scalar(g, "inverse", loss_dtype(c))};
-    in[0] = ir_graph_param(g, sym(c->s, "targets"), ir_value_type(fwd, targets), ir_value(fwd, targets)->span);
+    in[0] = ir_graph_param(g, sym(c->s, "targets"), ir_value_type(fwd, targets),
+                           ir_value(fwd, targets)->span);
     ir_build(&b, &(IrOpArgs){.kind = IR_OP_count_targets, .in = in, .n_in = 3});
 }
 
@@ -68,7 +70,8 @@ static void write_update_op(PassContext *c, IrBuilder *b, IrState param, IrValue
     if (!strcmp(o->optimizer, "sgd")) {
         IrValue momentum = {0};
         if (o->momentum != 0)
-            momentum = ir_graph_state(g, step_companion(m, param, "exp_avg", IR_STATE_MOMENT1, o->moments));
+            momentum = ir_graph_state(
+                g, step_companion(m, param, "exp_avg", IR_STATE_MOMENT1, o->moments));
         IrOpArgs args = {.kind = IR_OP_sgd, .n_in = 7};
         args.in = (IrValue[]){w, grad, momentum, master, coef, lr, step};
         give(&args, "momentum", (IrAttr){.f = o->momentum});
@@ -77,8 +80,10 @@ static void write_update_op(PassContext *c, IrBuilder *b, IrState param, IrValue
         ir_build(b, &args);
         return;
     }
-    IrValue first = ir_graph_state(g, step_companion(m, param, "exp_avg", IR_STATE_MOMENT1, o->moments));
-    IrValue second = ir_graph_state(g, step_companion(m, param, "exp_avg_sq", IR_STATE_MOMENT2, o->moments));
+    IrValue first =
+        ir_graph_state(g, step_companion(m, param, "exp_avg", IR_STATE_MOMENT1, o->moments));
+    IrValue second =
+        ir_graph_state(g, step_companion(m, param, "exp_avg_sq", IR_STATE_MOMENT2, o->moments));
     IrOpArgs args = {.kind = IR_OP_adamw, .n_in = 8};
     args.in = (IrValue[]){w, grad, first, second, master, coef, lr, step};
     give(&args, "beta1", (IrAttr){.f = o->beta1});
@@ -88,7 +93,8 @@ static void write_update_op(PassContext *c, IrBuilder *b, IrState param, IrValue
     ir_build(b, &args);
 }
 
-/* A trained parameter's gradient in @update: @bwd's result, or the accumulator; {0} if it has none. */
+/* A trained parameter's gradient in @update: @bwd's result, or the accumulator; {0} if it has
+ * none. */
 static IrValue gradient(PassContext *c, IrGraph *g, const IrGraph *bwd, IrState param)
 {
     Sym name = ir_state_rec(c->m, param)->name;
@@ -98,7 +104,8 @@ static IrValue gradient(PassContext *c, IrGraph *g, const IrGraph *bwd, IrState 
     IrValue v = ir_value_find(bwd, intern_printf(&c->s->interner, "%s.grad", name));
     if (!v.i)
         return (IrValue){0};
-    return ir_graph_param(g, ir_value(bwd, v)->name, ir_value_type(bwd, v), ir_state_rec(c->m, param)->span);
+    return ir_graph_param(g, ir_value(bwd, v)->name, ir_value_type(bwd, v),
+                          ir_state_rec(c->m, param)->span);
 }
 
 static void write_update(PassContext *c)
@@ -134,9 +141,11 @@ static void write_update(PassContext *c)
     pass_stat(c, "parameters updated", n_parts);
     b.scope = (IrScope){1};
     b.span = (Span){0};
-    IrValue mean[] = {scalar(g, "loss", DTYPE_F64), scalar(g, "loss_sum", DTYPE_F64), scalar(g, "inverse", loss_dtype(c))};
+    IrValue mean[] = {scalar(g, "loss", DTYPE_F64), scalar(g, "loss_sum", DTYPE_F64),
+                      scalar(g, "inverse", loss_dtype(c))};
     ir_build(&b, &(IrOpArgs){.kind = IR_OP_loss_mean, .in = mean, .n_in = 3});
-    IrValue advance[] = {scalar(g, "step", DTYPE_I64), scalar(g, "skipped", DTYPE_I64), scalar(g, "coef", DTYPE_F32)};
+    IrValue advance[] = {scalar(g, "step", DTYPE_I64), scalar(g, "skipped", DTYPE_I64),
+                         scalar(g, "coef", DTYPE_F32)};
     ir_build(&b, &(IrOpArgs){.kind = IR_OP_advance, .in = advance, .n_in = 3});
 }
 

@@ -13,7 +13,8 @@ typedef struct PassPattern {
 
 typedef VEC(PassPattern) PassPatterns;
 
-typedef struct PassGroup { /* an optimizer parameter group: the first whose pattern matches a weight's name */
+/* an optimizer parameter group: the first whose pattern matches a weight's name */
+typedef struct PassGroup {
     Sym pattern; /* glob; the last group's is "*" */
     double decay;
     Span span;
@@ -33,7 +34,8 @@ typedef struct PassOptions {
     Sym recompute_policy; /* none, block, submodule, selective */
     VEC(Sym) recompute_parts; /* roles; empty: every role of the model */
     int64_t recompute_keep_last;
-    Span recompute_span, recompute_parts_span, recompute_keep_span; /* of the policy, the parts, keep_last */
+    /* of the policy, the parts, keep_last */
+    Span recompute_span, recompute_parts_span, recompute_keep_span;
     /* optimizer */
     Sym optimizer; /* adamw, sgd */
     double beta1, beta2, eps, momentum;

@@ -1,4 +1,5 @@
-/* pass: the pass table, the manager, and the pipeline. A pass is one file with one function, and one row of passes.def. */
+/* pass: the pass table, the manager, and the pipeline. A pass is one file with one function, and
+ * one row of passes.def. */
 #ifndef PASSES_PASS_H
 #define PASSES_PASS_H
 

@@ -2,16 +2,17 @@
 
 Status pass_pipeline(PassManager *p)
 {
-    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges. Freezing comes
-     * before precision and autodiff, which ask what is trained. */
+    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges.
+     * Freezing comes before precision and autodiff, which ask what is trained. */
     TRY(pass_run(p, PASS_kv_share));
     TRY(pass_run(p, PASS_freeze));
     TRY(pass_run(p, PASS_canon));
     TRY(pass_run(p, PASS_cse));
     TRY(pass_run(p, PASS_dce));
 
-    /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No cse may run between
-     * autodiff and the end: it would merge replays with their originals and undo the recompute. */
+    /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No
+     * cse may run between autodiff and the end: it would merge replays with their originals and
+     * undo the recompute. */
     TRY(pass_run(p, PASS_precision));
     TRY(pass_run(p, PASS_recompute));
     TRY(pass_run(p, PASS_autodiff));
@@ -20,8 +21,8 @@ Status pass_pipeline(PassManager *p)
     /* STEP to LOCAL. */
     TRY(pass_run(p, PASS_localize));
 
-    /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so that all
-     * micro-batches share kernels. Offsets come last: they follow the final order. */
+    /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
+     * that all micro-batches share kernels. Offsets come last: they follow the final order. */
     TRY(pass_run(p, PASS_fuse));
     TRY(pass_run(p, PASS_schedule));
     TRY(pass_run(p, PASS_memplan));

@@ -1,6 +1,7 @@
-/* precision: the frontend writes every float as f32; here each value gets its dtype. Weights are stored as `param`, values
- * are `compute`, and where an op would read another float dtype a cast stands before it, in the op's own scope, so that a
- * recompute region replays it too. Statistics, tables of angles and the loss keep the dtype that their op gives them. */
+/* precision: the frontend writes every float as f32; here each value gets its dtype. Weights are
+ * stored as `param`, values are `compute`, and where an op would read another float dtype a cast
+ * stands before it, in the op's own scope, so that a recompute region replays it too.
+ * Statistics, tables of angles and the loss keep the dtype that their op gives them. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -20,10 +21,12 @@ static void set_state_types(PassContext *c)
     }
 }
 
-/* Operands that keep their own dtype: a table that rows are looked up in (a cast would touch all of it), and angles. */
+/* Operands that keep their own dtype: a table that rows are looked up in (a cast would touch all
+ * of it), and angles. */
 static bool keeps_dtype(IrOpKind kind, uint32_t operand)
 {
-    return (kind == IR_OP_embed && operand == 0) || (kind == IR_OP_rope && operand > 0) || kind == IR_OP_cast;
+    return (kind == IR_OP_embed && operand == 0) || (kind == IR_OP_rope && operand > 0) ||
+           kind == IR_OP_cast;
 }
 
 static IrValue cast_to(Precision *p, uint32_t *at, IrOp op, IrValue v, DType dtype)
@@ -63,7 +66,8 @@ static Status infer(Precision *p, IrOp op)
         bool table = ir_op_kind(g, op) == IR_OP_rope_table && compute != DTYPE_F64;
         if (ir_op_kind(g, op) == IR_OP_reshape)
             out[r] = ir_type_with_dtype(g->m, out[r], ir_type_info(g->m, in[0])->dtype);
-        else if (dtype_is_float(ir_type_info(g->m, out[r])->dtype) && ir_op_kind(g, op) != IR_OP_cast)
+        else if (dtype_is_float(ir_type_info(g->m, out[r])->dtype) &&
+                 ir_op_kind(g, op) != IR_OP_cast)
             out[r] = ir_type_with_dtype(g->m, out[r], table ? DTYPE_F32 : compute);
     }
     IrAttr *attr = info->n_attr ? &g->attrs.at[rec->first_attr] : NULL;

@@ -1,6 +1,6 @@
-/* recompute: marks the regions of @fwd whose values the backward pass makes again. A region is a whole block (`block`,
- * `selective`) or one part of it (`submodule`). Regions select blocks and roles of the scope tree, never names; a selector
- * that matches nothing is an error. */
+/* recompute: marks the regions of @fwd whose values the backward pass makes again. A region is a
+ * whole block (`block`, `selective`) or one part of it (`submodule`). Regions select blocks and
+ * roles of the scope tree, never names; a selector that matches nothing is an error. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -41,7 +41,8 @@ static IrScope region_scope(Marker *k, IrOp op)
     if (!k->by_part)
         return block;
     IrScope part = part_of(m, scope);
-    return part.i && role_selected(k->c->options, ir_scope_rec(m, part)->role) ? part : (IrScope){0};
+    return part.i && role_selected(k->c->options, ir_scope_rec(m, part)->role) ? part
+                                                                               : (IrScope){0};
 }
 
 static IrRegion region_for(Marker *k, IrScope scope)
@@ -49,14 +50,16 @@ static IrRegion region_for(Marker *k, IrScope scope)
     uint64_t known;
     if (map_get(&k->region_of, scope.i, &known))
         return (IrRegion){(uint32_t)known};
-    IrRegionRec rec = {.kind = IR_REGION_RECOMPUTE, .scope = scope, .policy = k->c->options->recompute_policy};
+    IrRegionRec rec = {
+        .kind = IR_REGION_RECOMPUTE, .scope = scope, .policy = k->c->options->recompute_policy};
     vec_push(k->c->m->s->arena, &k->g->regions, rec);
     map_put(&k->region_of, scope.i, k->g->regions.n - 1);
     pass_stat(k->c, "regions", 1);
     return (IrRegion){k->g->regions.n - 1};
 }
 
-/* What a region keeps all the same: discrete choices always, products and attention under `selective`. */
+/* What a region keeps all the same: discrete choices always, products and attention under
+ * `selective`. */
 static void keep_results(Marker *k, IrOp op, IrRegion region)
 {
     uint32_t traits = ir_op_info(ir_op_kind(k->g, op))->traits;
@@ -76,7 +79,8 @@ static Status mark(Marker *k)
         bool seen = scope.i && map_get(&k->region_of, scope.i, NULL);
         IrRegion region = scope.i ? region_for(k, scope) : (IrRegion){0};
         if (seen && region.i != open.i) {
-            diag(k->c->s, ir_op(k->g, op)->span, recompute_scattered, ir_scope_rec(k->c->m, scope)->name);
+            diag(k->c->s, ir_op(k->g, op)->span, recompute_scattered,
+                 ir_scope_rec(k->c->m, scope)->name);
             return STATUS_USER;
         }
         ir_op(k->g, op)->region = open = region;
@@ -120,7 +124,8 @@ static Status check_roles(Marker *k)
             roles = arena_printf(k->c->scratch, "%s%s`%s`", roles, *roles ? ", " : "", role);
         }
         if (!found) {
-            diag(k->c->s, o->recompute_parts_span, recompute_no_role, o->recompute_parts.at[i], roles);
+            diag(k->c->s, o->recompute_parts_span, recompute_no_role, o->recompute_parts.at[i],
+                 roles);
             return STATUS_USER;
         }
     }
@@ -132,7 +137,9 @@ Status pass_recompute(PassContext *c)
     const PassOptions *o = c->options;
     if (!strcmp(o->recompute_policy, "none"))
         return STATUS_OK;
-    Marker k = {.c = c, .g = ir_graph_find(c->m, "fwd"), .by_part = !strcmp(o->recompute_policy, "submodule")};
+    Marker k = {.c = c,
+                .g = ir_graph_find(c->m, "fwd"),
+                .by_part = !strcmp(o->recompute_policy, "submodule")};
     map_init(&k.region_of, c->scratch);
     map_init(&k.kept, c->scratch);
     IrScope *blocks = ARENA_ARRAY(c->scratch, IrScope, c->m->scopes.n);

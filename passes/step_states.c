@@ -12,7 +12,8 @@ IrState step_scalar(IrModule *m, const char *name, DType dtype)
                                         .offset = -1});
 }
 
-IrState step_companion(IrModule *m, IrState param, const char *suffix, IrStateKind kind, DType dtype)
+IrState step_companion(IrModule *m, IrState param, const char *suffix, IrStateKind kind,
+                       DType dtype)
 {
     const IrStateRec *of = ir_state_rec(m, param);
     Sym name = intern_printf(&m->s->interner, "%s.%s", of->name, suffix);

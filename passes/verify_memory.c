@@ -1,10 +1,10 @@
 /* verify-memory: on the final order and places, with code of its own:
- *   - every operand is written before it is read, kernels are one run of ops, and what sums over rows
- *     is not read within;
+ *   - every operand is written before it is read, kernels are one run of ops, and what sums over
+ * rows is not read within;
  *   - a state is read on the right side of the op that changes it;
  *   - every operand has memory, or never leaves its kernel; a view lies where its op says;
- *   - nothing lies outside the arena or unaligned, and nothing alive shares a byte with anything else
- *     alive. */
+ *   - nothing lies outside the arena or unaligned, and nothing alive shares a byte with anything
+ * else alive. */
 #include "passes/verify_memory.h"
 
 #include "base/diag.h"

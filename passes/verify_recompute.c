@@ -1,6 +1,8 @@
 /* verify-recompute: on the unrolled plan, every replay
- *   - names an op of the forward pass of its own instance, of the same kind, attributes (random keys among them) and types;
- *   - reads, operand by operand, what its original reads: the same value, or that value's replay;
+ *   - names an op of the forward pass of its own instance, of the same kind, attributes (random
+ * keys among them) and types;
+ *   - reads, operand by operand, what its original reads: the same value, or that value's
+ * replay;
  *   - has no effect (no state update, no cache, no discrete choice);
  *   - comes after every gradient that flows into its block, or part of a block, from outside.
  * It trusts nothing that recompute and autodiff noted down, only the plan. */
@@ -36,7 +38,8 @@ static IrOp original_of(const IrGraph *g, IrOp replay)
         return (IrOp){0};
     IrOp op = ir_value(g, v)->op;
     const IrOpRec *original = ir_op(g, op);
-    bool fits = is_fwd(original) && !original->re && original->instance == rec->instance && original->first_out == v.i;
+    bool fits = is_fwd(original) && !original->re && original->instance == rec->instance &&
+                original->first_out == v.i;
     return fits ? op : (IrOp){0};
 }
 
@@ -73,7 +76,8 @@ static void check_attrs(Verifier *v, IrOp replay, IrOp original)
         const IrAttr *b = &v->g->attrs.at[ir_op(v->g, original)->first_attr + i];
         if (attrs_equal(info->attr[i].type, a, b))
             continue;
-        diag(v->c->s, ir_op(v->g, replay)->span, replay_attr, name_of(v->g, replay), info->attr[i].name);
+        diag(v->c->s, ir_op(v->g, replay)->span, replay_attr, name_of(v->g, replay),
+             info->attr[i].name);
         v->status = STATUS_BUG;
     }
 }
@@ -86,8 +90,8 @@ static void check_inputs(Verifier *v, IrOp replay, IrOp original)
         IrValue a = ir_in(g, replay, i), b = ir_in(g, original, i);
         if (same_input(g, a, b))
             continue;
-        diag(v->c->s, ir_op(g, replay)->span, replay_input, name_of(g, replay), a.i ? ir_value(g, a)->name : "_",
-             b.i ? ir_value(g, b)->name : "_");
+        diag(v->c->s, ir_op(g, replay)->span, replay_input, name_of(g, replay),
+             a.i ? ir_value(g, a)->name : "_", b.i ? ir_value(g, b)->name : "_");
         v->status = STATUS_BUG;
     }
 }
@@ -96,11 +100,12 @@ static void check_types(Verifier *v, IrOp replay, IrOp original)
 {
     const IrGraph *g = v->g;
     for (uint32_t r = 0; r < ir_op(g, replay)->n_out; r++) {
-        IrType a = ir_value_type(g, ir_out(g, replay, r)), b = ir_value_type(g, ir_out(g, original, r));
+        IrType a = ir_value_type(g, ir_out(g, replay, r)),
+               b = ir_value_type(g, ir_out(g, original, r));
         if (a.i == b.i)
             continue;
-        diag(v->c->s, ir_op(g, replay)->span, replay_type, name_of(g, replay), ir_type_text(g->m, a),
-             ir_type_text(g->m, b));
+        diag(v->c->s, ir_op(g, replay)->span, replay_type, name_of(g, replay),
+             ir_type_text(g->m, a), ir_type_text(g->m, b));
         v->status = STATUS_BUG;
     }
 }
@@ -157,8 +162,8 @@ static const IrOpRec *backward_source(const IrGraph *g, const IrOpRec *rec, IrVa
     return ir_op(g, value->op);
 }
 
-/* Blocks that are replayed as one: a backward op reads across parts what has been replayed. In the others each part
- * is replayed for itself. */
+/* Blocks that are replayed as one: a backward op reads across parts what has been replayed. In
+ * the others each part is replayed for itself. */
 static void find_whole_blocks(const Verifier *v, Map *whole)
 {
     const IrGraph *g = v->g;
@@ -207,7 +212,8 @@ static void check_order(Verifier *v)
                 v->position[ir_value(g, in)->op.i] < v->position[replay])
                 continue;
             IrOp early = {(uint32_t)replay};
-            diag(v->c->s, ir_op(g, early)->span, replay_early, name_of(g, early), ir_value(g, in)->name);
+            diag(v->c->s, ir_op(g, early)->span, replay_early, name_of(g, early),
+                 ir_value(g, in)->name);
             v->status = STATUS_BUG;
             map_put(&first_replay, key_of(unit, rec), ir_value(g, in)->op.i); /* once per unit */
         }

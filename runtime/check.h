@@ -22,9 +22,9 @@ void rt_check_states(RtCheck *check);
 /* An RtWatchFn over RtCheck. */
 void rt_check_after(void *context, uint64_t instr);
 
-/* Bit t: the kernel writes its tensor t, and that is finite in a sound run. A fused kernel's tensors
- * are in its own order: all of them count, and an operand that was not finite has been named where
- * it was made. */
+/* Bit t: the kernel writes its tensor t, and that is finite in a sound run. A fused kernel's
+ * tensors are in its own order: all of them count, and an operand that was not finite has been
+ * named where it was made. */
 uint32_t rt_check_results(uint32_t kernel);
 
 /* Whether an element of the tensor at `base` is not finite; false for integers. */

@@ -30,8 +30,8 @@ typedef struct RtKernel {
     uint64_t (*chunks)(const RtCall *call, uint32_t phase); /* NULL: one */
     /* scratch: this worker's own, header.thread_scratch_bytes, 64-byte aligned */
     void (*run)(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch);
-    void (*start)(uint32_t threads); /* NULL: nothing. Once before the first step: takes what a library
-                                      * would else allocate in its midst */
+    void (*start)(uint32_t threads); /* NULL: nothing. Once before the first step: takes what a
+                                      * library would else allocate in its midst */
 } RtKernel;
 
 extern const RtKernel rt_kernels[PLAN_KERNEL_COUNT]; /* runtime/kernels/cpu/table.c */

@@ -19,6 +19,8 @@ config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures"
 config.substitutions.append(("%check", "python3 " + os.path.join(root, "tests", "tools", "check.py")))
 config.substitutions.append(("%make", "python3 " + os.path.join(root, "tests", "tools", "make.py")))
 config.substitutions.append(("%python", "python3"))
+config.substitutions.append(("%patch", "python3 " + os.path.join(root, "tests", "tools", "patch.py")))
+config.substitutions.append(("%tensors", "python3 " + os.path.join(root, "tests", "tools", "tensors.py")))
 config.substitutions.append(("%expect", "python3 -SE " + os.path.join(root, "tests", "tools", "expect.py")))
 # plans the little model of the diagnostics' tests: `%probe stepc.definition=FILE.model`
 config.substitutions.append(("%probe", "%s plan %s --set" % (

@@ -1,5 +1,6 @@
-/* fused_cuda: how a fused region's [rows, cols] is cut for target cuda, and with it the order of its sums: from the shape
- * alone, so that an op gives the same bits whatever it is fused with. The compiler plans and emits by it. */
+/* fused_cuda: how a fused region's [rows, cols] is cut for target cuda, and with it the order of
+ * its sums: from the shape alone, so that an op gives the same bits whatever it is fused with.
+ * The compiler plans and emits by it. */
 #ifndef RUNTIME_ABI_FUSED_CUDA_H
 #define RUNTIME_ABI_FUSED_CUDA_H
 
@@ -10,7 +11,8 @@ enum {
     CUDA_FUSED_THREADS = 256,   /* of a block, where rows do not say otherwise */
     CUDA_FUSED_ROW_THREADS = 1024,
     CUDA_FUSED_WARP = 32,
-    CUDA_FUSED_HELD = 32,       /* elements of a row that a thread holds, where that is enough threads */
+    /* elements of a row that a thread holds, where that is enough threads */
+    CUDA_FUSED_HELD = 32,
     CUDA_FUSED_BLOCKS = 512,    /* that sums over rows are spread over */
     CUDA_FUSED_WIDE = 16384,    /* longer rows are summed by blocks beside each other */
     CUDA_FUSED_ROWS_LEAST = 4,  /* rows of a block that sums over them */
@@ -32,7 +34,8 @@ typedef struct PlanCudaRow {
 } PlanCudaRow;
 
 /* The less the better: threads without work, then a count of elements per thread far from 16. */
-static inline int64_t plan_cuda_row_cost(int64_t groups, int64_t lanes, int64_t threads, int64_t steps)
+static inline int64_t plan_cuda_row_cost(int64_t groups, int64_t lanes, int64_t threads,
+                                         int64_t steps)
 {
     int64_t held = lanes * steps, cost = 1000 * (threads * steps - groups) / (threads * steps);
     for (int64_t n = held; n < 16; n *= 2)
@@ -62,8 +65,9 @@ static inline PlanCudaRow plan_cuda_row(int64_t cols)
     return best;
 }
 
-/* Sums over rows. A chunk of rows belongs to one block; row i of it is added by the block's group i % rows, each in
- * order of i, then the groups in order. Runs of `chunks_per_strip` chunks are added in order, then the strips. */
+/* Sums over rows. A chunk of rows belongs to one block; row i of it is added by the block's
+ * group i % rows, each in order of i, then the groups in order. Runs of `chunks_per_strip`
+ * chunks are added in order, then the strips. */
 typedef struct PlanCudaSums {
     PlanCudaRow row;
     int64_t tiles; /* blocks beside each other, where nothing but sums is computed */

@@ -1,6 +1,7 @@
-/* plan: the layout that the compiler writes and the runtime maps: a header, then tables of fixed records. Every address
- * is an offset into one arena; every name an offset into the string table. All integers little-endian, records 8-byte
- * aligned. The runtime checks every index and range before it trusts one (runtime/plan_check.c). */
+/* plan: the layout that the compiler writes and the runtime maps: a header, then tables of fixed
+ * records. Every address is an offset into one arena; every name an offset into the string
+ * table. All integers little-endian, records 8-byte aligned. The runtime checks every index and
+ * range before it trusts one (runtime/plan_check.c). */
 #ifndef RUNTIME_ABI_PLAN_H
 #define RUNTIME_ABI_PLAN_H
 
@@ -38,9 +39,11 @@ typedef union PlanParam {
     double f;
 } PlanParam;
 
-/* Element e (row-major) of a tensor is at element (e / run) * pitch + e % run from its start. Contiguous: run = pitch. */
+/* Element e (row-major) of a tensor is at element (e / run) * pitch + e % run from its start.
+ * Contiguous: run = pitch. */
 typedef struct PlanTensor {
-    uint64_t offset; /* bytes into the arena; PLAN_ABSENT: not given, or a result that nobody reads */
+    /* bytes into the arena; PLAN_ABSENT: not given, or a result that nobody reads */
+    uint64_t offset;
     int64_t numel, run, pitch;
     uint32_t dtype; /* DType */
     uint32_t name;  /* value or state, with its sigil */
@@ -76,7 +79,8 @@ typedef struct PlanState {
     uint32_t dtype, rank;
     int64_t dim[PLAN_MAX_RANK];
     uint64_t offset, bytes;
-    uint32_t of;        /* index of the parameter that a moment or master belongs to; own index for a parameter */
+    /* index of the parameter that a moment or master belongs to; own index for a parameter */
+    uint32_t of;
     uint32_t trainable;
     uint32_t init;      /* IrInitKind's value */
     uint32_t group;     /* optimizer group */
@@ -85,7 +89,12 @@ typedef struct PlanState {
 } PlanState;
 
 enum {
-    PLAN_STATE_PARAM, PLAN_STATE_BUFFER, PLAN_STATE_MASTER, PLAN_STATE_MOMENT1, PLAN_STATE_MOMENT2, PLAN_STATE_ACC,
+    PLAN_STATE_PARAM,
+    PLAN_STATE_BUFFER,
+    PLAN_STATE_MASTER,
+    PLAN_STATE_MOMENT1,
+    PLAN_STATE_MOMENT2,
+    PLAN_STATE_ACC,
     PLAN_STATE_SCALAR
 };
 
@@ -106,12 +115,14 @@ typedef struct PlanKept { /* a value kept at build (--keep), for --dump-values *
     int64_t dim[PLAN_MAX_RANK];
 } PlanKept;
 
-typedef struct PlanGrad { /* a parameter's gradient in the step's last instance, for --dump-grads; before clipping */
+/* a parameter's gradient in the step's last instance, for --dump-grads; before clipping */
+typedef struct PlanGrad {
     uint32_t state, pad;
     PlanTensor tensor;
 } PlanGrad;
 
-typedef struct PlanOutside { /* memory outside the arena, a line each: what it is for, and its planned bytes */
+/* memory outside the arena, a line each: what it is for, and its planned bytes */
+typedef struct PlanOutside {
     uint32_t name, pad;
     uint64_t bytes;
 } PlanOutside;
@@ -144,12 +155,16 @@ typedef struct PlanHeader {
     int64_t micro_batches, batch, seq;
     uint64_t flops_per_step;
     uint64_t thread_scratch_bytes; /* target cpu: per worker thread, outside the arena */
-    uint64_t library_workspace, library_workspace_bytes; /* target cuda: in the arena, for matrix products */
+    /* target cuda: in the arena, for matrix products */
+    uint64_t library_workspace, library_workspace_bytes;
     uint32_t target; /* PlanTarget */
     uint32_t pad;
-    uint32_t model, model_config;  /* strings: the definition's name; the config.json that a save writes */
-    uint32_t settings;             /* string: JSON, the recipe as the runtime needs it (docs/recipes.md) */
-    uint32_t report;               /* string: JSON, what `stepc plan --json` prints, for --describe */
+    /* strings: the definition's name; the config.json that a save writes */
+    uint32_t model, model_config;
+    /* string: JSON, the recipe as the runtime needs it (docs/recipes.md) */
+    uint32_t settings;
+    /* string: JSON, what `stepc plan --json` prints, for --describe */
+    uint32_t report;
     PlanScalars scalars;
     PlanTable instrs;      /* PlanInstr: one training step */
     PlanTable eval_instrs; /* PlanInstr: one forward over micro-batch 0's inputs */
@@ -160,15 +175,16 @@ typedef struct PlanHeader {
 
 /* -- native code: what the compiler links into the executable beside the plan -- */
 
-/* Runs rows [row, row_end) of a fused region. tensors[i] is the base address of the instruction's tensor i (NULL if
- * absent); partials: this chunk's row of the workspace for column sums, or NULL. random: step, seed, sample0.
- * params: the instruction's own: none, or for a region that draws random numbers its micro-batch, then the key of
- * each random op in the region's order. */
+/* Runs rows [row, row_end) of a fused region. tensors[i] is the base address of the
+ * instruction's tensor i (NULL if absent); partials: this chunk's row of the workspace for
+ * column sums, or NULL. random: step, seed, sample0. params: the instruction's own: none, or for
+ * a region that draws random numbers its micro-batch, then the key of each random op in the
+ * region's order. */
 typedef void (*StepRowFn)(void *const *tensors, int64_t row, int64_t row_end, void *partials,
                           const int64_t *random, const PlanParam *params);
 /* Adds the chunks' partials in chunk order into columns [col, col_end) of the column results. */
-typedef void (*StepColumnFn)(void *const *tensors, int64_t col, int64_t col_end, const void *workspace,
-                             int64_t n_chunks);
+typedef void (*StepColumnFn)(void *const *tensors, int64_t col, int64_t col_end,
+                             const void *workspace, int64_t n_chunks);
 
 typedef struct StepKernel {
     const char *name;
@@ -179,10 +195,11 @@ typedef struct StepKernel {
     int64_t partial_bytes; /* of one chunk's partials */
 } StepKernel;
 
-/* The same for target cuda: an entry of the executable's device image. Its parameters are one device pointer per tensor of
- * the instruction (NULL: absent), then the workspace (chunk partials), then the three random words (step, seed, first
- * sample) in device memory, then the instruction's own parameters, 64 bits each; both entries take the same. Fixed
- * launch shapes: a block owns rows or columns by its index alone. */
+/* The same for target cuda: an entry of the executable's device image. Its parameters are one
+ * device pointer per tensor of the instruction (NULL: absent), then the workspace (chunk
+ * partials), then the three random words (step, seed, first sample) in device memory, then the
+ * instruction's own parameters, 64 bits each; both entries take the same. Fixed launch shapes: a
+ * block owns rows or columns by its index alone. */
 typedef struct StepCudaKernel {
     const char *name, *cols_name; /* cols_name NULL: no column results */
     uint32_t grid, threads, shared_bytes;

@@ -1,11 +1,12 @@
-/* workspace_cuda: workspace.h for target cuda: bytes that a kernel needs beside its tensors, from shapes alone, and how the
- * launch functions cut their work by them. */
+/* workspace_cuda: workspace.h for target cuda: bytes that a kernel needs beside its tensors,
+ * from shapes alone, and how the launch functions cut their work by them. */
 #ifndef RUNTIME_ABI_WORKSPACE_CUDA_H
 #define RUNTIME_ABI_WORKSPACE_CUDA_H
 
 #include "runtime/abi/workspace.h"
 
-#define PLAN_CUDA_LIBRARY_WORKSPACE (32ull << 20) /* of matrix products, at the end of the arena */
+#define PLAN_CUDA_LIBRARY_WORKSPACE (32ull << 20) /* of matrix products, at the end of the arena   \
+                                                   */
 
 #define CUDA_ALIGN 256 /* bytes; every piece of a workspace begins at a multiple */
 
@@ -14,24 +15,29 @@ static inline uint64_t plan_cuda_align(uint64_t bytes)
     return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
 }
 
-/* -- attention_grad: head sizes above 128 in bf16 keep tiles of P and dS in the workspace, for some heads at a time -- */
+/* -- attention_grad: head sizes above 128 in bf16 keep tiles of P and dS in the workspace, for
+ * some heads at a time -- */
 
 #define SPLIT_TILE 128
 #define SPLIT_COLUMNS 256
 #define SPLIT_TILE_BYTES (2ull * 2 * SPLIT_TILE * SPLIT_TILE)
-#ifndef SPLIT_BYTES_MOST /* the tests set smaller ones */
+#ifndef SPLIT_BYTES_MOST                  /* the tests set smaller ones */
 #define SPLIT_BYTES_WANTED (160ull << 20) /* as many groups as fit in this */
-#define SPLIT_BYTES_MOST (544ull << 20)   /* but two, or one, where they fit in this; else a part of one group's queries */
+#define SPLIT_BYTES_MOST                                                                           \
+    (544ull << 20) /* but two, or one, where they fit in this; else a part of one group's queries  \
+                    */
 #endif
 
-/* A group is a (batch, kv head) pair with its query heads; a unit is one tile of queries of one of these heads. */
+/* A group is a (batch, kv head) pair with its query heads; a unit is one tile of queries of one
+ * of these heads. */
 typedef struct PlanSplit {
-    int64_t tiles, reach;    /* tiles along seq; how many a window reaches back, or `tiles` */
-    int64_t tiles_per_head;  /* visible ones */
-    int64_t units;           /* of a group */
+    int64_t tiles, reach;   /* tiles along seq; how many a window reaches back, or `tiles` */
+    int64_t tiles_per_head; /* visible ones */
+    int64_t units;          /* of a group */
     int64_t groups_per_piece;
-    bool whole;              /* a piece has all units of its groups */
-    uint64_t tile_bytes, sum_bytes; /* of the largest piece; of one result's f32 sums, where pieces are not whole */
+    bool whole; /* a piece has all units of its groups */
+    /* of the largest piece; of one result's f32 sums, where pieces are not whole */
+    uint64_t tile_bytes, sum_bytes;
 } PlanSplit;
 
 /* Visible tiles of one head in the rows of tiles before row i. */
@@ -50,7 +56,8 @@ static inline int64_t plan_split_before(int64_t tiles, int64_t reach, bool causa
 /* Visible tiles of the units before `unit`. */
 static inline int64_t plan_split_before_unit(const PlanSplit *x, bool causal, int64_t unit)
 {
-    return unit / x->tiles * x->tiles_per_head + plan_split_before(x->tiles, x->reach, causal, unit % x->tiles);
+    return unit / x->tiles * x->tiles_per_head +
+           plan_split_before(x->tiles, x->reach, causal, unit % x->tiles);
 }
 
 /* The end of the piece that begins at `unit`, where pieces are parts of one group. */
@@ -72,7 +79,8 @@ static inline bool plan_attention_is_split(int64_t dim, uint32_t dtype)
 static inline PlanSplit plan_split(const PlanParam *p)
 {
     int64_t seq = p[PLAN_attention_grad_seq].i, window = p[PLAN_attention_grad_window].i;
-    int64_t kv_heads = p[PLAN_attention_grad_kv_heads].i, group = p[PLAN_attention_grad_heads].i / kv_heads;
+    int64_t kv_heads = p[PLAN_attention_grad_kv_heads].i,
+            group = p[PLAN_attention_grad_heads].i / kv_heads;
     int64_t groups = p[PLAN_attention_grad_batch].i * kv_heads;
     bool causal = p[PLAN_attention_grad_causal].i;
     PlanSplit x = {.tiles = plan_ceil_div(seq, SPLIT_TILE)};
@@ -93,21 +101,24 @@ static inline PlanSplit plan_split(const PlanParam *p)
     int64_t most = 0;
     for (int64_t unit = 0, end; unit < x.units; unit = end) {
         end = plan_split_end(&x, causal, unit);
-        int64_t n = plan_split_before_unit(&x, causal, end) - plan_split_before_unit(&x, causal, unit);
+        int64_t n =
+            plan_split_before_unit(&x, causal, end) - plan_split_before_unit(&x, causal, unit);
         most = n > most ? n : most;
     }
     x.groups_per_piece = 1;
     x.tile_bytes = (uint64_t)most * SPLIT_TILE_BYTES;
-    x.sum_bytes = plan_cuda_align((uint64_t)(x.tiles * SPLIT_TILE *
-                                             plan_round_up(p[PLAN_attention_grad_dim].i, SPLIT_COLUMNS)) *
-                                  4);
+    x.sum_bytes =
+        plan_cuda_align((uint64_t)(x.tiles * SPLIT_TILE *
+                                   plan_round_up(p[PLAN_attention_grad_dim].i, SPLIT_COLUMNS)) *
+                        4);
     return x;
 }
 
 static inline uint64_t plan_cuda_delta_bytes(const PlanParam *p)
 {
-    return plan_cuda_align(4 * (uint64_t)(p[PLAN_attention_grad_batch].i * p[PLAN_attention_grad_seq].i *
-                                          p[PLAN_attention_grad_heads].i));
+    return plan_cuda_align(
+        4 * (uint64_t)(p[PLAN_attention_grad_batch].i * p[PLAN_attention_grad_seq].i *
+                       p[PLAN_attention_grad_heads].i));
 }
 
 static inline uint64_t plan_cuda_attention_grad_workspace(const PlanParam *p, const PlanTensor *t)
@@ -120,7 +131,8 @@ static inline uint64_t plan_cuda_attention_grad_workspace(const PlanParam *p, co
     return bytes;
 }
 
-/* -- lm_loss, lm_loss_grad: logits in f32, all tokens, some columns of the vocabulary at a time -- */
+/* -- lm_loss, lm_loss_grad: logits in f32, all tokens, some columns of the vocabulary at a time
+ * -- */
 
 #ifndef CUDA_LOGITS_BYTES
 #define CUDA_LOGITS_BYTES (256ull << 20)
@@ -128,7 +140,8 @@ static inline uint64_t plan_cuda_attention_grad_workspace(const PlanParam *p, co
 
 static inline int64_t plan_cuda_lm_columns(int64_t tokens, int64_t vocab)
 {
-    int64_t fit = (int64_t)(CUDA_LOGITS_BYTES / (4 * (uint64_t)(tokens > 0 ? tokens : 1))) / 256 * 256;
+    int64_t fit =
+        (int64_t)(CUDA_LOGITS_BYTES / (4 * (uint64_t)(tokens > 0 ? tokens : 1))) / 256 * 256;
     if (fit < 256)
         fit = 256;
     if (fit >= vocab)
@@ -146,7 +159,8 @@ static inline uint64_t plan_cuda_lm_loss_workspace(const PlanParam *p)
 {
     int64_t tokens = p[PLAN_lm_loss_tokens].i;
     /* beside the logits per token: maximum, sum, the target's logit, the loss */
-    return plan_cuda_logits_bytes(tokens, p[PLAN_lm_loss_vocab].i) + 4 * plan_cuda_align(4 * (uint64_t)tokens);
+    return plan_cuda_logits_bytes(tokens, p[PLAN_lm_loss_vocab].i) +
+           4 * plan_cuda_align(4 * (uint64_t)tokens);
 }
 
 /* Whether dh is summed in the workspace: it has more than one chunk, and is not f32 itself. */
@@ -172,7 +186,8 @@ static inline uint64_t plan_cuda_lm_loss_grad_workspace(const PlanParam *p, cons
 
 static inline uint64_t plan_cuda_embed_grad_workspace(const PlanParam *p)
 {
-    uint64_t tokens = (uint64_t)p[PLAN_embed_grad_tokens].i, rows = (uint64_t)p[PLAN_embed_grad_rows].i;
+    uint64_t tokens = (uint64_t)p[PLAN_embed_grad_tokens].i,
+             rows = (uint64_t)p[PLAN_embed_grad_rows].i;
     /* the order of tokens by id and room to sort it; where each row's tokens begin and end (i32) */
     return 2 * plan_cuda_align(4 * tokens) + 2 * plan_cuda_align(4 * rows);
 }
@@ -185,8 +200,10 @@ static inline int64_t plan_cuda_norm_spans(int64_t n)
     return plan_ceil_div(n, NORM_SQ_BLOCK * CUDA_NORM_SPAN);
 }
 
-/* Arena bytes of workspace for one instruction (kernel `fused`: by the compiler; gemm: the library's, in the header). */
-static inline uint64_t plan_cuda_workspace_bytes(PlanKernel kernel, const PlanParam *p, const PlanTensor *t)
+/* Arena bytes of workspace for one instruction (kernel `fused`: by the compiler; gemm: the
+ * library's, in the header). */
+static inline uint64_t plan_cuda_workspace_bytes(PlanKernel kernel, const PlanParam *p,
+                                                 const PlanTensor *t)
 {
     switch (kernel) {
     case PLAN_KERNEL_attention_grad:

@@ -34,7 +34,8 @@ CudaAttention rt_cuda_attention(const RtCall *call, int segments, int keep)
 bool rt_cuda_heads(const RtCall *call, int tensor, int64_t heads, CudaHeads *out_heads)
 {
     const PlanTensor *t = &call->tensor[tensor];
-    int64_t seq = call->param[PLAN_attention_seq].i, dim = call->param[PLAN_attention_dim].i, row = heads * dim;
+    int64_t seq = call->param[PLAN_attention_seq].i, dim = call->param[PLAN_attention_dim].i,
+            row = heads * dim;
     *out_heads = (CudaHeads){.at = call->at[tensor], .batch = seq * row, .row = row, .head = dim};
     if (!out_heads->at || rt_cuda_is_dense(call, tensor))
         return true;
@@ -55,7 +56,8 @@ bool rt_cuda_heads(const RtCall *call, int tensor, int64_t heads, CudaHeads *out
 
 bool rt_cuda_heads_aligned(const CudaHeads *h)
 {
-    return !h->at || ((uintptr_t)h->at % 16 == 0 && h->batch % 8 == 0 && h->row % 8 == 0 && h->head % 8 == 0);
+    return !h->at ||
+           ((uintptr_t)h->at % 16 == 0 && h->batch % 8 == 0 && h->row % 8 == 0 && h->head % 8 == 0);
 }
 
 bool rt_cuda_attention_any(const CudaAttention *x)
@@ -95,7 +97,8 @@ static bool all_of(const RtCall *call, uint32_t dtype, const int *tensors, int n
     return true;
 }
 
-static const int forward_tensors[] = {PLAN_T_attention_q, PLAN_T_attention_k, PLAN_T_attention_v, PLAN_T_attention_o};
+static const int forward_tensors[] = {PLAN_T_attention_q, PLAN_T_attention_k, PLAN_T_attention_v,
+                                      PLAN_T_attention_o};
 
 static Status run_plain(RtCuda *cuda, const RtCall *call, const CudaAttention *x)
 {
@@ -105,7 +108,8 @@ static Status run_plain(RtCuda *cuda, const RtCall *call, const CudaAttention *x
     if (!size || !rt_cuda_is_real(dtype) || !all_of(call, dtype, forward_tensors, 4))
         return rt_cuda_refuse(cuda, call, "attention takes heads of at most 512 in bf16 or in f32");
     char name[RT_CUDA_NAME];
-    snprintf(name, sizeof name, "attention_plain_%s_%d", dtype == DTYPE_BF16 ? "bf16" : "f32", size);
+    snprintf(name, sizeof name, "attention_plain_%s_%d", dtype == DTYPE_BF16 ? "bf16" : "f32",
+             size);
     int64_t tiles = plan_ceil_div(x->seq, CUDA_PLAIN_ROWS);
     return rt_cuda_run(cuda, name, (uint32_t)(tiles * x->batch * x->heads), 256,
                        (uint32_t)attention_plain_bytes(size), x);
@@ -125,8 +129,8 @@ Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
     TRY(open_forward(cuda, call, &x));
     int32_t size = rt_cuda_head_size(sizes, x.dim);
     if (!size || x.dim % 8 || x.scale <= 0 || !all_of(call, DTYPE_BF16, forward_tensors, 4) ||
-        !rt_cuda_heads_aligned(&x.q) || !rt_cuda_heads_aligned(&x.k) || !rt_cuda_heads_aligned(&x.v) ||
-        !rt_cuda_heads_aligned(&x.o))
+        !rt_cuda_heads_aligned(&x.q) || !rt_cuda_heads_aligned(&x.k) ||
+        !rt_cuda_heads_aligned(&x.v) || !rt_cuda_heads_aligned(&x.o))
         return run_plain(cuda, call, &x);
     bool wide = size > 128;
     char name[RT_CUDA_NAME];
@@ -134,5 +138,6 @@ Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
              rt_cuda_attention_any(&x) ? "_any" : "");
     int64_t tiles = plan_ceil_div(x.seq, wide ? attention_wide_rows(size) : CUDA_ATTENTION_ROWS);
     return rt_cuda_run(cuda, name, (uint32_t)(tiles * x.batch * x.heads), wide ? 256 : 128,
-                       (uint32_t)(wide ? attention_wide_bytes(size) : attention_rows_bytes(size)), &x);
+                       (uint32_t)(wide ? attention_wide_bytes(size) : attention_rows_bytes(size)),
+                       &x);
 }

@@ -1,11 +1,13 @@
 #include "runtime/cuda/launch_attention.h"
 #include "runtime/kernels/cuda/attention_sizes.h"
 
-_Static_assert((int)SPLIT_TILE == (int)CUDA_SPLIT_TILE && (int)SPLIT_COLUMNS == (int)CUDA_SPLIT_COLUMNS,
+_Static_assert((int)SPLIT_TILE == (int)CUDA_SPLIT_TILE &&
+                   (int)SPLIT_COLUMNS == (int)CUDA_SPLIT_COLUMNS,
                "the workspace is cut as the kernels cut it");
 
-#define SAME(name) \
-    _Static_assert((int)PLAN_attention_##name == (int)PLAN_attention_grad_##name, "attention's parameters are its gradient's")
+#define SAME(name)                                                                                 \
+    _Static_assert((int)PLAN_attention_##name == (int)PLAN_attention_grad_##name,                  \
+                   "attention's parameters are its gradient's")
 SAME(batch);
 SAME(seq);
 SAME(heads);
@@ -42,8 +44,9 @@ static Status open_grad(RtCuda *cuda, const RtCall *call, CudaAttention *out_x)
 
 static bool all_of(const RtCall *call, uint32_t dtype)
 {
-    static const int tensors[] = {PLAN_T_attention_grad_q,  PLAN_T_attention_grad_k,  PLAN_T_attention_grad_v,
-                                  PLAN_T_attention_grad_o,  PLAN_T_attention_grad_do, PLAN_T_attention_grad_dq,
+    static const int tensors[] = {PLAN_T_attention_grad_q,  PLAN_T_attention_grad_k,
+                                  PLAN_T_attention_grad_v,  PLAN_T_attention_grad_o,
+                                  PLAN_T_attention_grad_do, PLAN_T_attention_grad_dq,
                                   PLAN_T_attention_grad_dk, PLAN_T_attention_grad_dv};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (call->at[tensors[i]] && call->tensor[tensors[i]].dtype != dtype)
@@ -74,7 +77,8 @@ static Status run_plain(RtCuda *cuda, const RtCall *call, const CudaAttention *x
         if (queries ? !x->dq.at : !x->dk.at && !x->dv.at)
             continue;
         char name[RT_CUDA_NAME];
-        snprintf(name, sizeof name, "attention_grad_plain_%s_%s_%d", queries ? "q" : "kv", is_bf16 ? "bf16" : "f32", size);
+        snprintf(name, sizeof name, "attention_grad_plain_%s_%s_%d", queries ? "q" : "kv",
+                 is_bf16 ? "bf16" : "f32", size);
         TRY(rt_cuda_run(cuda, name, (uint32_t)(tiles * (queries ? x->heads : x->kv_heads)), 256,
                         (uint32_t)attention_grad_plain_bytes(size), x));
     }
@@ -90,10 +94,12 @@ Status rt_cuda_attention_grad_plain(RtCuda *cuda, const RtCall *call)
 
 /* -- head sizes up to 128 -- */
 
-static Status run_rows(RtCuda *cuda, const CudaAttention *x, int32_t size, const char *role, bool two, bool queries)
+static Status run_rows(RtCuda *cuda, const CudaAttention *x, int32_t size, const char *role,
+                       bool two, bool queries)
 {
     char name[RT_CUDA_NAME];
-    snprintf(name, sizeof name, "attention_grad_%s_%d%s", role, size, rt_cuda_attention_any(x) ? "_any" : "");
+    snprintf(name, sizeof name, "attention_grad_%s_%d%s", role, size,
+             rt_cuda_attention_any(x) ? "_any" : "");
     int64_t tiles = plan_ceil_div(x->seq, CUDA_ATTENTION_ROWS) * x->batch;
     return rt_cuda_run(cuda, name, (uint32_t)(tiles * (queries ? x->heads : x->kv_heads)), 128,
                        (uint32_t)attention_grad_bytes(size, two, queries), x);
@@ -117,18 +123,21 @@ static Status run_narrow(RtCuda *cuda, const CudaAttention *x, int32_t size)
 static Status run_piece(RtCuda *cuda, const CudaSplit *s)
 {
     const CudaAttention *x = &s->x;
-    TRY(rt_cuda_run(cuda, rt_cuda_attention_any(x) ? "attention_split_scores_any" : "attention_split_scores",
-                    rt_cuda_grid(s->groups * s->tiles_per_group, 1, cuda->multiprocessors), 256, attention_scores_bytes,
-                    s));
+    TRY(rt_cuda_run(
+        cuda, rt_cuda_attention_any(x) ? "attention_split_scores_any" : "attention_split_scores",
+        rt_cuda_grid(s->groups * s->tiles_per_group, 1, cuda->multiprocessors), 256,
+        attention_scores_bytes, s));
     int64_t blocks = (int64_t)s->groups * s->columns * (2 * s->tiles + s->unit_end - s->unit_first);
-    return rt_cuda_run(cuda, "attention_split_products", (uint32_t)blocks, 256, attention_products_bytes, s);
+    return rt_cuda_run(cuda, "attention_split_products", (uint32_t)blocks, 256,
+                       attention_products_bytes, s);
 }
 
 static Status run_split(RtCuda *cuda, const RtCall *call, const CudaAttention *x)
 {
     const PlanParam *p = call->param;
     PlanSplit plan = plan_split(p);
-    unsigned char *tiles = (unsigned char *)call->workspace + plan_cuda_delta_bytes(p), *sums = tiles + plan.tile_bytes;
+    unsigned char *tiles = (unsigned char *)call->workspace + plan_cuda_delta_bytes(p),
+                  *sums = tiles + plan.tile_bytes;
     int64_t groups = (int64_t)x->batch * x->kv_heads;
     CudaSplit s = {
         .x = *x,

@@ -18,7 +18,8 @@ Status rt_cuda_launch_concat(RtCuda *cuda, const RtCall *call)
                 x.part[i].run = x.part[i].pitch = 1;
         }
         int64_t elements = x.rows * x.count * x.part_width;
-        TRY(rt_cuda_run(cuda, "concat", rt_cuda_grid(elements, 256 * 8, cuda->multiprocessors * 16), 256, 0, &x));
+        TRY(rt_cuda_run(cuda, "concat", rt_cuda_grid(elements, 256 * 8, cuda->multiprocessors * 16),
+                        256, 0, &x));
     }
     return STATUS_OK;
 }

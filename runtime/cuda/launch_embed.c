@@ -27,7 +27,8 @@ Status rt_cuda_launch_embed_grad(RtCuda *cuda, const RtCall *call)
         .rows = p[PLAN_embed_grad_rows].i,
         .padding = p[PLAN_embed_grad_padding].i,
     };
-    uint64_t of_tokens = plan_cuda_align(4 * (uint64_t)x.tokens), of_rows = plan_cuda_align(4 * (uint64_t)x.rows);
+    uint64_t of_tokens = plan_cuda_align(4 * (uint64_t)x.tokens),
+             of_rows = plan_cuda_align(4 * (uint64_t)x.rows);
     unsigned char *at = call->workspace;
     x.order = (int32_t *)at;
     x.spare = (int32_t *)(at + of_tokens);

@@ -1,22 +1,25 @@
 #include "runtime/cuda/launch_view.h"
 
-/* The vocabulary is cut into chunks of columns. For each: the logits of all tokens by one product, then a pass over their
- * rows. Backward, that pass leaves gradients in the logits' place; they go into dw's rows, whole, and are summed into dh. */
+/* The vocabulary is cut into chunks of columns. For each: the logits of all tokens by one product,
+ * then a pass over their rows. Backward, that pass leaves gradients in the logits' place; they go
+ * into dw's rows, whole, and are summed into dh. */
 
 static bool is_matrix(const RtCall *call, int tensor, int64_t width)
 {
-    return rt_cuda_is_real(call->tensor[tensor].dtype) && plan_row_pitch(&call->tensor[tensor], width) > 0;
+    return rt_cuda_is_real(call->tensor[tensor].dtype) &&
+           plan_row_pitch(&call->tensor[tensor], width) > 0;
 }
 
 static void *row_of(const RtCall *call, int tensor, int64_t width, int64_t row)
 {
     const PlanTensor *t = &call->tensor[tensor];
-    return (unsigned char *)call->at[tensor] + row * plan_row_pitch(t, width) * dtype_bytes((DType)t->dtype);
+    return (unsigned char *)call->at[tensor] +
+           row * plan_row_pitch(t, width) * dtype_bytes((DType)t->dtype);
 }
 
 /* logits[tokens, count] = h w[word ..]^T, `ld` apart. */
-static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, int64_t width, int64_t word, int64_t count,
-                             int64_t ld)
+static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, int64_t width,
+                             int64_t word, int64_t count, int64_t ld)
 {
     const PlanTensor *t = call->tensor;
     return (RtGemm){
@@ -40,7 +43,8 @@ static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, i
 Status rt_cuda_launch_lm_loss(RtCuda *cuda, const RtCall *call)
 {
     const PlanParam *p = call->param;
-    int64_t tokens = p[PLAN_lm_loss_tokens].i, width = p[PLAN_lm_loss_width].i, vocab = p[PLAN_lm_loss_vocab].i;
+    int64_t tokens = p[PLAN_lm_loss_tokens].i, width = p[PLAN_lm_loss_width].i,
+            vocab = p[PLAN_lm_loss_vocab].i;
     int64_t columns = plan_cuda_lm_columns(tokens, vocab);
     if (!is_matrix(call, PLAN_T_lm_loss_h, width) || !is_matrix(call, PLAN_T_lm_loss_w, width))
         return rt_cuda_refuse(cuda, call, "h and w must be evenly spaced rows of bf16 or f32");
@@ -67,8 +71,8 @@ Status rt_cuda_launch_lm_loss(RtCuda *cuda, const RtCall *call)
         x.count = plan_min(columns, vocab - word);
         x.first = word == 0;
         x.last = word + x.count == vocab;
-        RtGemm logits =
-            logits_product(call, PLAN_T_lm_loss_h, PLAN_T_lm_loss_w, tokens, width, word, x.count, columns);
+        RtGemm logits = logits_product(call, PLAN_T_lm_loss_h, PLAN_T_lm_loss_w, tokens, width,
+                                       word, x.count, columns);
         TRY(rt_cuda_gemm(cuda, &logits));
         TRY(rt_cuda_run(cuda, "lm_loss_rows", (uint32_t)tokens, 256, 0, &x));
     }
@@ -142,7 +146,8 @@ static Status round_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .n = n,
         .first = 1,
     };
-    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16), 256, 0, &x);
+    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16),
+                       256, 0, &x);
 }
 
 static LossGrad open_grad(const RtCall *call)
@@ -179,15 +184,17 @@ Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
 {
     LossGrad l = open_grad(call);
     bool dh = call->at[PLAN_T_lm_loss_grad_dh], dw = call->at[PLAN_T_lm_loss_grad_dw];
-    if (!is_matrix(call, PLAN_T_lm_loss_grad_h, l.width) || !is_matrix(call, PLAN_T_lm_loss_grad_w, l.width) ||
+    if (!is_matrix(call, PLAN_T_lm_loss_grad_h, l.width) ||
+        !is_matrix(call, PLAN_T_lm_loss_grad_w, l.width) ||
         (dh && !is_matrix(call, PLAN_T_lm_loss_grad_dh, l.width)) ||
         (dw && !is_matrix(call, PLAN_T_lm_loss_grad_dw, l.width)))
-        return rt_cuda_refuse(cuda, call, "h, w and their gradients must be evenly spaced rows of bf16 or f32");
+        return rt_cuda_refuse(cuda, call,
+                              "h, w and their gradients must be evenly spaced rows of bf16 or f32");
     for (int64_t word = 0; word < l.vocab; word += l.columns) {
         l.x.word = word;
         l.x.count = plan_min(l.columns, l.vocab - word);
-        RtGemm logits = logits_product(call, PLAN_T_lm_loss_grad_h, PLAN_T_lm_loss_grad_w, l.x.tokens, l.width, word,
-                                       l.x.count, l.columns);
+        RtGemm logits = logits_product(call, PLAN_T_lm_loss_grad_h, PLAN_T_lm_loss_grad_w,
+                                       l.x.tokens, l.width, word, l.x.count, l.columns);
         TRY(rt_cuda_gemm(cuda, &logits));
         TRY(rt_cuda_run(cuda, "lm_loss_grad_rows", (uint32_t)l.x.tokens, 256, 0, &l.x));
         if (dw)

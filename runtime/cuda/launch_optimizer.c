@@ -1,6 +1,7 @@
 #include "runtime/cuda/launch_view.h"
 
-/* One entry per parameter. Neighbours with the same factors share a launch; an entry counts the chunks before it there. */
+/* One entry per parameter. Neighbours with the same factors share a launch; an entry counts the
+ * chunks before it there. */
 
 static uint64_t update_table_bytes(const RtCall *calls, uint32_t n)
 {
@@ -42,16 +43,18 @@ static CudaUpdateEntry adamw_entry(const RtCall *call)
 static bool is_plain(const RtCall *call, const int *tensors, int n, int master)
 {
     for (int i = 0; i < n; i++)
-        if (call->at[tensors[i]] &&
-            (!rt_cuda_is_dense(call, tensors[i]) || !rt_cuda_is_real(call->tensor[tensors[i]].dtype)))
+        if (call->at[tensors[i]] && (!rt_cuda_is_dense(call, tensors[i]) ||
+                                     !rt_cuda_is_real(call->tensor[tensors[i]].dtype)))
             return false;
     return !call->at[master] || call->tensor[master].dtype == DTYPE_F32;
 }
 
 static Status check_adamw(RtCuda *cuda, const RtCall *call)
 {
-    static const int tensors[] = {PLAN_T_adamw_w, PLAN_T_adamw_g, PLAN_T_adamw_m, PLAN_T_adamw_v, PLAN_T_adamw_master};
-    if (is_plain(call, tensors, 5, PLAN_T_adamw_master) && call->tensor[PLAN_T_adamw_coef].dtype == DTYPE_F32 &&
+    static const int tensors[] = {PLAN_T_adamw_w, PLAN_T_adamw_g, PLAN_T_adamw_m, PLAN_T_adamw_v,
+                                  PLAN_T_adamw_master};
+    if (is_plain(call, tensors, 5, PLAN_T_adamw_master) &&
+        call->tensor[PLAN_T_adamw_coef].dtype == DTYPE_F32 &&
         call->tensor[PLAN_T_adamw_lr].dtype == DTYPE_F32)
         return STATUS_OK;
     return rt_cuda_refuse(cuda, call, "an update takes whole tensors of bf16 or f32");
@@ -73,8 +76,8 @@ static CudaAdamw adamw_args(const RtCall *call)
 static bool same_adamw(const RtCall *a, const RtCall *b)
 {
     CudaAdamw x = adamw_args(a), y = adamw_args(b);
-    return x.coef == y.coef && x.lr == y.lr && x.step == y.step && x.beta1 == y.beta1 && x.beta2 == y.beta2 &&
-           x.eps == y.eps;
+    return x.coef == y.coef && x.lr == y.lr && x.step == y.step && x.beta1 == y.beta1 &&
+           x.beta2 == y.beta2 && x.eps == y.eps;
 }
 
 Status rt_cuda_launch_adamw(RtCuda *cuda, const RtCall *call)
@@ -117,7 +120,8 @@ const RtCudaGroupKernel rt_cuda_group_adamw = {
     .table_bytes = update_table_bytes,
     .table_fill = fill_adamw,
     .launch = launch_adamw_group,
-    .writes = 1u << PLAN_T_adamw_w | 1u << PLAN_T_adamw_m | 1u << PLAN_T_adamw_v | 1u << PLAN_T_adamw_master,
+    .writes = 1u << PLAN_T_adamw_w | 1u << PLAN_T_adamw_m | 1u << PLAN_T_adamw_v |
+              1u << PLAN_T_adamw_master,
 };
 
 /* -- sgd -- */
@@ -141,7 +145,8 @@ static CudaUpdateEntry sgd_entry(const RtCall *call)
 static Status check_sgd(RtCuda *cuda, const RtCall *call)
 {
     static const int tensors[] = {PLAN_T_sgd_w, PLAN_T_sgd_g, PLAN_T_sgd_m, PLAN_T_sgd_master};
-    if (is_plain(call, tensors, 4, PLAN_T_sgd_master) && call->tensor[PLAN_T_sgd_coef].dtype == DTYPE_F32 &&
+    if (is_plain(call, tensors, 4, PLAN_T_sgd_master) &&
+        call->tensor[PLAN_T_sgd_coef].dtype == DTYPE_F32 &&
         call->tensor[PLAN_T_sgd_lr].dtype == DTYPE_F32)
         return STATUS_OK;
     return rt_cuda_refuse(cuda, call, "an update takes whole tensors of bf16 or f32");

@@ -69,7 +69,8 @@ Status rt_cuda_launch_accumulate(RtCuda *cuda, const RtCall *call)
     if ((!wide && !rt_cuda_is_real(call->tensor[PLAN_T_accumulate_state].dtype)) ||
         !rt_cuda_is_real(call->tensor[PLAN_T_accumulate_x].dtype))
         return rt_cuda_refuse(cuda, call, "an accumulator takes bf16 or f32");
-    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(x.n, 256 * 8, cuda->multiprocessors * 16), 256, 0, &x);
+    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(x.n, 256 * 8, cuda->multiprocessors * 16),
+                       256, 0, &x);
 }
 
 /* -- norm_sq -- */
@@ -90,7 +91,8 @@ static CudaNormEntry norm_entry(const RtCall *call, void *sums)
 
 static Status check_norm(RtCuda *cuda, const RtCall *call)
 {
-    if (rt_cuda_is_real(call->tensor[PLAN_T_norm_sq_x].dtype) && call->tensor[PLAN_T_norm_sq_y].dtype == DTYPE_F64)
+    if (rt_cuda_is_real(call->tensor[PLAN_T_norm_sq_x].dtype) &&
+        call->tensor[PLAN_T_norm_sq_y].dtype == DTYPE_F64)
         return STATUS_OK;
     return rt_cuda_refuse(cuda, call, "a norm takes bf16 or f32 and gives f64");
 }

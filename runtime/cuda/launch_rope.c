@@ -19,7 +19,8 @@ Status rt_cuda_launch_rope_table(RtCuda *cuda, const RtCall *call)
         x.count = (int32_t)plan_min(CUDA_ROPE_FREQUENCIES, x.half - x.first);
         for (int32_t i = 0; i < x.count; i++)
             x.frequency[i] = (float)rope_frequency(p, x.first + i);
-        TRY(rt_cuda_run(cuda, "rope_table", rt_cuda_grid(x.tokens, ROPE_TOKENS, INT32_MAX), 256, 0, &x));
+        TRY(rt_cuda_run(cuda, "rope_table", rt_cuda_grid(x.tokens, ROPE_TOKENS, INT32_MAX), 256, 0,
+                        &x));
     }
     return STATUS_OK;
 }

@@ -1,10 +1,11 @@
 #include "runtime/cuda/launch_view.h"
 
-_Static_assert((int)CUDA_FAULT_ID == (int)RT_CUDA_FAULT_ID && (int)CUDA_FAULT_TARGET == (int)RT_CUDA_FAULT_TARGET,
+_Static_assert((int)CUDA_FAULT_ID == (int)RT_CUDA_FAULT_ID &&
+                   (int)CUDA_FAULT_TARGET == (int)RT_CUDA_FAULT_TARGET,
                "the kernels' fault codes are the runtime's");
 
-Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
-                   const void *args)
+Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threads,
+                   uint32_t shared_bytes, const void *args)
 {
     void *parameters[] = {(void *)(uintptr_t)args};
     RtCudaShape shape = {.grid = grid, .threads = threads, .shared_bytes = shared_bytes};

@@ -1,4 +1,5 @@
-/* launch_view: what the launch functions share: a plan's tensors as the kernels take them, and refusals. */
+/* launch_view: what the launch functions share: a plan's tensors as the kernels take them, and
+ * refusals. */
 #ifndef RUNTIME_CUDA_LAUNCH_VIEW_H
 #define RUNTIME_CUDA_LAUNCH_VIEW_H
 
@@ -6,12 +7,13 @@
 #include "runtime/cuda/cuda.h"
 #include "runtime/kernels/cuda/args.h"
 
-/* A plan that this target cannot run: one diagnostic with the instruction's place, and STATUS_ENV. */
+/* A plan that this target cannot run: one diagnostic with the instruction's place, and STATUS_ENV.
+ */
 Status rt_cuda_refuse(RtCuda *cuda, const RtCall *call, const char *why);
 
 /* One struct by value is all that a kernel of ours takes. */
-Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
-                   const void *args);
+Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threads,
+                   uint32_t shared_bytes, const void *args);
 
 static inline int32_t rt_cuda_type(uint32_t dtype)
 {
@@ -27,7 +29,8 @@ static inline bool rt_cuda_is_real(uint32_t dtype)
 static inline CudaView rt_cuda_view(const RtCall *call, int tensor)
 {
     const PlanTensor *t = &call->tensor[tensor];
-    CudaView view = {.at = call->at[tensor], .run = t->run, .pitch = t->pitch, .type = rt_cuda_type(t->dtype)};
+    CudaView view = {
+        .at = call->at[tensor], .run = t->run, .pitch = t->pitch, .type = rt_cuda_type(t->dtype)};
     if (t->run >= t->numel) /* one run: contiguous */
         view.pitch = view.run;
     return view;

@@ -1,4 +1,5 @@
-/* rope: frequencies of rotary embeddings from rope_table's parameters, in f64: one formula for all targets. */
+/* rope: frequencies of rotary embeddings from rope_table's parameters, in f64: one formula for all
+ * targets. */
 #ifndef RUNTIME_KERNELS_ROPE_H
 #define RUNTIME_KERNELS_ROPE_H
 

@@ -5,7 +5,7 @@
 
 #include "runtime/kernels/random.h"
 
-typedef struct Row { /* of one query of one head */
+typedef struct Row {          /* of one query of one head */
     double *p, *slope, *kept; /* [seq]: probability, d score / d raw, dropout's factor */
     double lse;
 } Row;
@@ -19,13 +19,15 @@ static bool sees(const AttentionCase *c, const AttentionData *d, int64_t b, int6
     return !d->keep || d->keep[b * c->seq + k];
 }
 
-static void probabilities(const AttentionCase *c, const AttentionData *d, int64_t b, int64_t head, int64_t q, Row *row)
+static void probabilities(const AttentionCase *c, const AttentionData *d, int64_t b, int64_t head,
+                          int64_t q, Row *row)
 {
     int64_t kv_head = head / (c->heads / c->kv_heads), dim = c->dim, n = c->seq;
     const double *query = d->q + ((b * n + q) * c->heads + head) * dim;
     RtStream stream = {0, 0};
     if (c->dropout > 0) {
-        stream = rt_random_stream(d->random[1], d->random[0], c->key, d->random[2] + c->micro_batch * c->batch + b);
+        stream = rt_random_stream(d->random[1], d->random[0], c->key,
+                                  d->random[2] + c->micro_batch * c->batch + b);
         stream = rt_random_absorb(rt_random_absorb(stream, (uint32_t)head), (uint32_t)q);
     }
     double most = -INFINITY, sum = 0;

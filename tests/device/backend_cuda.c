@@ -9,11 +9,13 @@
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-#define FUNCTIONS(X)                                                                                                   \
-    X(Init) X(DeviceGet) X(DeviceGetName) X(DeviceGetAttribute) X(DevicePrimaryCtxRetain) X(CtxSetCurrent)             \
-    X(CtxSynchronize) X(ModuleLoadData) X(ModuleGetFunction) X(FuncSetAttribute) X(LaunchKernel) X(MemAlloc)           \
-    X(MemFree) X(MemcpyHtoD) X(MemcpyDtoH) X(MemsetD8) X(EventCreate) X(EventRecord) X(EventSynchronize)               \
-    X(EventElapsedTime) X(GetErrorString)
+#define FUNCTIONS(X)                                                                               \
+    X(Init)                                                                                        \
+    X(DeviceGet) X(DeviceGetName) X(DeviceGetAttribute) X(DevicePrimaryCtxRetain) X(CtxSetCurrent) \
+        X(CtxSynchronize) X(ModuleLoadData) X(ModuleGetFunction) X(FuncSetAttribute)               \
+            X(LaunchKernel) X(MemAlloc) X(MemFree) X(MemcpyHtoD) X(MemcpyDtoH) X(MemsetD8)         \
+                X(EventCreate) X(EventRecord) X(EventSynchronize) X(EventElapsedTime)              \
+                    X(GetErrorString)
 
 typedef struct Api {
 #define MEMBER(name) __typeof__(cu##name) *name;
@@ -51,10 +53,10 @@ bool device_open(char *out_name, size_t name_bytes, int *out_multiprocessors)
         fprintf(stderr, "no driver: %s\n", dlerror());
         return false;
     }
-#define LOAD(name)                                                                                                     \
-    if (!(*(void **)&api.name = dlsym(driver, TEXT(cu##name)))) {                                                      \
-        fprintf(stderr, "the driver has no %s\n", TEXT(cu##name));                                                     \
-        return false;                                                                                                  \
+#define LOAD(name)                                                                                 \
+    if (!(*(void **)&api.name = dlsym(driver, TEXT(cu##name)))) {                                  \
+        fprintf(stderr, "the driver has no %s\n", TEXT(cu##name));                                 \
+        return false;                                                                              \
     }
     FUNCTIONS(LOAD)
 #undef LOAD
@@ -63,7 +65,8 @@ bool device_open(char *out_name, size_t name_bytes, int *out_multiprocessors)
     must(api.Init(0), "opening the driver");
     must(api.DeviceGet(&device, 0), "finding a device");
     must(api.DeviceGetName(out_name, (int)name_bytes, device), "naming the device");
-    must(api.DeviceGetAttribute(out_multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+    must(api.DeviceGetAttribute(out_multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                device),
          "counting multiprocessors");
     must(api.DevicePrimaryCtxRetain(&context, device), "opening the device");
     must(api.CtxSetCurrent(context), "opening the device");
@@ -140,7 +143,8 @@ static CUfunction function_of(const char *name)
             return known[i].function;
     for (int i = 0; i < n_modules; i++) {
         CUfunction function;
-        if (api.ModuleGetFunction(&function, modules[i], name) != CUDA_SUCCESS || n_known == MAX_FUNCTIONS)
+        if (api.ModuleGetFunction(&function, modules[i], name) != CUDA_SUCCESS ||
+            n_known == MAX_FUNCTIONS)
             continue;
         snprintf(known[n_known].name, sizeof known[n_known].name, "%s", name);
         known[n_known++].function = function;
@@ -155,9 +159,12 @@ Status rt_cuda_start_named(RtCuda *cuda, const char *name, RtCudaShape shape, vo
     (void)cuda;
     CUfunction function = function_of(name);
     if (shape.shared_bytes > 48 << 10)
-        must(api.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shape.shared_bytes), name);
-    must(api.LaunchKernel(function, shape.grid, shape.grid_y ? shape.grid_y : 1, shape.grid_z ? shape.grid_z : 1,
-                          shape.threads, 1, 1, shape.shared_bytes, NULL, args, NULL),
+        must(api.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                  (int)shape.shared_bytes),
+             name);
+    must(api.LaunchKernel(function, shape.grid, shape.grid_y ? shape.grid_y : 1,
+                          shape.grid_z ? shape.grid_z : 1, shape.threads, 1, 1, shape.shared_bytes,
+                          NULL, args, NULL),
          name);
     return STATUS_OK;
 }

@@ -83,9 +83,11 @@ double device_seconds(void (*run)(void *context), void *context)
 Status rt_cuda_start_named(RtCuda *cuda, const char *name, RtCudaShape shape, void **args)
 {
     (void)cuda;
-    const uint32_t grid[3] = {shape.grid, shape.grid_y ? shape.grid_y : 1, shape.grid_z ? shape.grid_z : 1};
+    const uint32_t grid[3] = {shape.grid, shape.grid_y ? shape.grid_y : 1,
+                              shape.grid_z ? shape.grid_z : 1};
     if (emulate_launch(name, grid, shape.threads, shape.shared_bytes, args[0]))
         return STATUS_OK;
-    fprintf(stderr, "no kernel `%s` with %u threads and %u bytes\n", name, shape.threads, shape.shared_bytes);
+    fprintf(stderr, "no kernel `%s` with %u threads and %u bytes\n", name, shape.threads,
+            shape.shared_bytes);
     abort();
 }

@@ -28,15 +28,20 @@ static Tensor ids_of(const EmbedCase *c)
 {
     Tensor ids = tensor_dense(DTYPE_I32, c->tokens);
     for (int64_t t = 0; t < c->tokens; t++) /* some often, some never */
-        tensor_put(&ids, t, c->one_id ? 5 : next_random() % 3 ? next_random() % (uint32_t)c->rows : next_random() % 4);
+        tensor_put(&ids, t,
+                   c->one_id           ? 5
+                   : next_random() % 3 ? next_random() % (uint32_t)c->rows
+                                       : next_random() % 4);
     return ids;
 }
 
-static void say(const EmbedCase *c, const char *what, bool passed, double error, double seconds, double work)
+static void say(const EmbedCase *c, const char *what, bool passed, double error, double seconds,
+                double work)
 {
     char name[200];
-    snprintf(name, sizeof name, "%s %lldx%lld of %lld %s%s%s", what, (long long)c->tokens, (long long)c->width,
-             (long long)c->rows, dtype_name(c->dtype), c->view ? " view" : "", c->one_id ? " one id" : "");
+    snprintf(name, sizeof name, "%s %lldx%lld of %lld %s%s%s", what, (long long)c->tokens,
+             (long long)c->width, (long long)c->rows, dtype_name(c->dtype), c->view ? " view" : "",
+             c->one_id ? " one id" : "");
     report(name, passed, error, seconds, work);
 }
 
@@ -46,7 +51,10 @@ static void check_forward(const EmbedCase *c)
     tensor_normal(&t[PLAN_T_embed_table], 1);
     if (c->bad_id)
         tensor_put(&t[PLAN_T_embed_ids], 2, -1);
-    Call call = {.tensor = t, .n_tensors = PLAN_T_embed_TENSORS, .kernel = PLAN_KERNEL_embed, .launch = rt_cuda_launch_embed};
+    Call call = {.tensor = t,
+                 .n_tensors = PLAN_T_embed_TENSORS,
+                 .kernel = PLAN_KERNEL_embed,
+                 .launch = rt_cuda_launch_embed};
     set_params(c, call.param);
     call_open(&call);
     bool right = call_run(&call);
@@ -70,7 +78,9 @@ static void check_backward(const EmbedCase *c)
 {
     Tensor t[PLAN_T_embed_grad_TENSORS] = {matrix(c, c->rows), ids_of(c), matrix(c, c->tokens)};
     tensor_normal(&t[PLAN_T_embed_grad_dy], 1);
-    Call call = {.tensor = t, .n_tensors = PLAN_T_embed_grad_TENSORS, .kernel = PLAN_KERNEL_embed_grad,
+    Call call = {.tensor = t,
+                 .n_tensors = PLAN_T_embed_grad_TENSORS,
+                 .kernel = PLAN_KERNEL_embed_grad,
                  .launch = rt_cuda_launch_embed_grad};
     set_params(c, call.param);
     call_open(&call);
@@ -81,7 +91,8 @@ static void check_backward(const EmbedCase *c)
     for (int64_t i = 0; i < c->tokens; i++) {
         int64_t id = (int64_t)tensor_get(&t[PLAN_T_embed_grad_ids], i);
         for (int64_t j = 0; j < c->width && id != c->padding; j++) {
-            float *sum = &want[id * c->width + j], x = (float)tensor_get(&t[PLAN_T_embed_grad_dy], i * c->width + j);
+            float *sum = &want[id * c->width + j],
+                  x = (float)tensor_get(&t[PLAN_T_embed_grad_dy], i * c->width + j);
             *sum = begun[id] ? *sum + x : x;
         }
         begun[id] = true;
@@ -111,15 +122,22 @@ void check_embed(void)
         {.tokens = 301, .width = 512, .rows = 300, .padding = 3, .dtype = DTYPE_BF16, .view = true},
         {.tokens = 77, .width = 24, .rows = 70000, .padding = -1, .dtype = DTYPE_BF16},
         {.tokens = 2500, .width = 8, .rows = 40, .padding = 0, .dtype = DTYPE_F32, .view = true},
-        {.tokens = 1100, .width = 40, .rows = 40, .padding = -1, .dtype = DTYPE_BF16, .one_id = true},
+        {.tokens = 1100,
+         .width = 40,
+         .rows = 40,
+         .padding = -1,
+         .dtype = DTYPE_BF16,
+         .one_id = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !test_bench; i++) {
         check_forward(&cases[i]);
         check_backward(&cases[i]);
     }
     if (test_bench) {
-        check_backward(&(EmbedCase){.tokens = 16384, .width = 2048, .rows = 128256, .padding = -1, .dtype = DTYPE_BF16});
-        check_backward(&(EmbedCase){.tokens = 65536, .width = 768, .rows = 50304, .padding = -1, .dtype = DTYPE_BF16});
+        check_backward(&(EmbedCase){
+            .tokens = 16384, .width = 2048, .rows = 128256, .padding = -1, .dtype = DTYPE_BF16});
+        check_backward(&(EmbedCase){
+            .tokens = 65536, .width = 768, .rows = 50304, .padding = -1, .dtype = DTYPE_BF16});
         return;
     }
     EmbedCase bad = cases[1];

@@ -7,8 +7,8 @@
 #include "tests/device/emulate_host.h"
 #include "runtime/kernels/cuda/ptx.cuh"
 
-/* The machine behind emulate.h. A fiber runs until it waits; what runs next is drawn at random, sometimes one thread far
- * ahead of the others, sometimes all in step. */
+/* The machine behind emulate.h. A fiber runs until it waits; what runs next is drawn at random,
+ * sometimes one thread far ahead of the others, sometimes all in step. */
 
 enum { STACK_BYTES = 1 << 18, MAX_THREADS = 1024, MAX_SHARED = 232448, BARRIERS = 16 };
 
@@ -72,7 +72,8 @@ EmulatedEntry::EmulatedEntry(const char *entry_name, EmulatedKernel entry_kernel
 
 static void fail(const char *what)
 {
-    fprintf(stderr, "emulator: %s in `%s`, block %u, thread %d\n", what, running->name, emulated_block.x, current);
+    fprintf(stderr, "emulator: %s in `%s`, block %u, thread %d\n", what, running->name,
+            emulated_block.x, current);
     abort();
 }
 
@@ -259,20 +260,23 @@ static void run_block(int threads)
 
 static void open_machine()
 {
-    stacks = (unsigned char *)mmap(nullptr, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    stacks =
+        (unsigned char *)mmap(nullptr, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     shared_pages = (unsigned char *)mmap(nullptr, MAX_SHARED + 8192, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stacks == MAP_FAILED || shared_pages == MAP_FAILED)
         abort();
 }
 
-int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads, uint32_t dynamic_bytes, const void *args)
+int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads,
+                   uint32_t dynamic_bytes, const void *args)
 {
     const EmulatedEntry *entry = entries;
     while (entry && strcmp(entry->name, name))
         entry = entry->next;
-    if (!entry || (int)threads != entry->threads || threads % EMULATED_WARP || dynamic_bytes > MAX_SHARED)
+    if (!entry || (int)threads != entry->threads || threads % EMULATED_WARP ||
+        dynamic_bytes > MAX_SHARED)
         return 0;
     if (!stacks)
         open_machine();

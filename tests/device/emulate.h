@@ -1,7 +1,8 @@
-/* emulate: CUDA kernels on a CPU, block after block, a fiber per thread. What it is for: the kernels' own tests in a build
- * without a GPU, with the mistakes that a GPU hides made visible: shared memory starts as NaN, threads run in a shuffled
- * order, asynchronous copies land either at once or as late as the program allows, a barrier that not all threads reach
- * ends the test, and every access of the instructions below to shared memory is checked. One kernel at a time. */
+/* emulate: CUDA kernels on a CPU, block after block, a fiber per thread. What it is for: the
+ * kernels' own tests in a build without a GPU, with the mistakes that a GPU hides made visible:
+ * shared memory starts as NaN, threads run in a shuffled order, asynchronous copies land either at
+ * once or as late as the program allows, a barrier that not all threads reach ends the test, and
+ * every access of the instructions below to shared memory is checked. One kernel at a time. */
 #ifndef TESTS_DEVICE_EMULATE_H
 #define TESTS_DEVICE_EMULATE_H
 
@@ -58,7 +59,8 @@ void emulated_shared_check(const void *at, size_t bytes, size_t align);
 
 enum { EMULATED_WARP = 32 };
 
-/* Every lane of a warp calls with its own arguments; the last to come runs `all` over all lanes' arguments. */
+/* Every lane of a warp calls with its own arguments; the last to come runs `all` over all lanes'
+ * arguments. */
 typedef void (*EmulatedWarpFn)(void *const *lanes);
 void emulated_warp(EmulatedWarpFn all, void *argument);
 void emulated_barrier(int barrier, int threads);
@@ -80,9 +82,10 @@ struct EmulatedEntry {
 #define gridDim emulated_grid
 #define blockDim emulated_threads
 
-#define KERNEL_ENTRY(name, threads, blocks, Args)                                                                      \
-    static void name(const Args &x);                                                                                   \
-    static EmulatedEntry entry_of_##name(#name, [](const void *args) { name(*static_cast<const Args *>(args)); }, threads); \
+#define KERNEL_ENTRY(name, threads, blocks, Args)                                                  \
+    static void name(const Args &x);                                                               \
+    static EmulatedEntry entry_of_##name(                                                          \
+        #name, [](const void *args) { name(*static_cast<const Args *>(args)); }, threads);         \
     static void name(const Args &x)
 
 #define DYNAMIC_SHARED(name) unsigned char *name = emulated_shared()
@@ -183,7 +186,8 @@ static inline int __ffs(int x)
     return __builtin_ffs(x);
 }
 
-static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long expected, unsigned long long value)
+static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long expected,
+                                           unsigned long long value)
 {
     unsigned long long before = *at;
     if (before == expected)
@@ -287,8 +291,10 @@ template <bool trans> static inline void emulated_ldmatrix(uint32_t *r, const bf
             for (int i = 0; i < EMULATED_WARP; i++)
                 for (int matrix = 0; matrix < 4; matrix++) {
                     int row = i / 4, column = i % 4 * 2;
-                    bf16 lo = trans ? all[matrix * 8 + column]->at[row] : all[matrix * 8 + row]->at[column];
-                    bf16 hi = trans ? all[matrix * 8 + column + 1]->at[row] : all[matrix * 8 + row]->at[column + 1];
+                    bf16 lo = trans ? all[matrix * 8 + column]->at[row]
+                                    : all[matrix * 8 + row]->at[column];
+                    bf16 hi = trans ? all[matrix * 8 + column + 1]->at[row]
+                                    : all[matrix * 8 + row]->at[column + 1];
                     all[i]->r[matrix] = lo.bits | (uint32_t)hi.bits << 16;
                 }
         },

@@ -30,7 +30,8 @@ double random_normal(void)
 {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     uint64_t x = random_state ^ random_state >> 29;
-    double sum = (double)(x & 0xffff) + (double)(x >> 16 & 0xffff) + (double)(x >> 32 & 0xffff) + (double)(x >> 48);
+    double sum = (double)(x & 0xffff) + (double)(x >> 16 & 0xffff) + (double)(x >> 32 & 0xffff) +
+                 (double)(x >> 48);
     return (sum - 131070.0) * (1.7320508075688772 / 65536.0);
 }
 
@@ -59,7 +60,8 @@ Tensor tensor_dense(DType dtype, int64_t numel)
 
 Tensor tensor_absent(void)
 {
-    return (Tensor){.view = {.offset = PLAN_ABSENT, .numel = 1, .run = 1, .pitch = 1, .dtype = DTYPE_F32}};
+    return (Tensor){
+        .view = {.offset = PLAN_ABSENT, .numel = 1, .run = 1, .pitch = 1, .dtype = DTYPE_F32}};
 }
 
 void tensor_free(Tensor *t)
@@ -73,7 +75,7 @@ void tensor_free(Tensor *t)
 
 static int64_t place(const Tensor *t, int64_t e)
 {
-    return e / t->view.run * t->view.pitch + e % t->view.run;
+    return e < t->view.run ? e : e / t->view.run * t->view.pitch + e % t->view.run;
 }
 
 double tensor_get(const Tensor *t, int64_t e)
@@ -149,7 +151,8 @@ bool tensor_guarded(const Tensor *t)
         if (guard[i] != 0xa5)
             return false;
     uint32_t size = dtype_bytes((DType)t->view.dtype);
-    for (size_t i = 0; i < t->bytes / size && t->view.run < t->view.pitch; i++) { /* between the rows: as it was, 0xff */
+    for (size_t i = 0; i < t->bytes / size && t->view.run < t->view.pitch;
+         i++) { /* between the rows: as it was, 0xff */
         if ((int64_t)i % t->view.pitch < t->view.run)
             continue;
         for (uint32_t b = 0; b < size; b++)
@@ -246,9 +249,11 @@ void report(const char *name, bool passed, double error, double seconds, double 
 {
     char rate[64] = "";
     if (seconds > 0 && work > 0)
-        snprintf(rate, sizeof rate, " | %9.1f us | %7.1f TFLOP/s", seconds * 1e6, work / seconds * 1e-12);
+        snprintf(rate, sizeof rate, " | %9.1f us | %7.1f TFLOP/s", seconds * 1e6,
+                 work / seconds * 1e-12);
     else if (seconds > 0)
-        snprintf(rate, sizeof rate, " | %9.1f us | %7.1f GB/s", seconds * 1e6, -work / seconds * 1e-9);
+        snprintf(rate, sizeof rate, " | %9.1f us | %7.1f GB/s", seconds * 1e6,
+                 -work / seconds * 1e-9);
     printf("%s | %-78s | error %.2e%s\n", passed ? "ok  " : "FAIL", name, error, rate);
     fflush(stdout);
     n_cases++;

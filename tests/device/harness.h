@@ -1,4 +1,5 @@
-/* harness: runs launch functions on tensors with guards around them, on a GPU or under the emulator, and compares with f64. */
+/* harness: runs launch functions on tensors with guards around them, on a GPU or under the
+ * emulator, and compares with f64. */
 #ifndef TESTS_DEVICE_HARNESS_H
 #define TESTS_DEVICE_HARNESS_H
 
@@ -8,13 +9,15 @@
 
 bool device_open(char *out_name, size_t name_bytes, int *out_multiprocessors);
 bool device_is_emulated(void);
-void *device_alloc(size_t bytes); /* what lies behind it is not readable, where the device can tell */
+void *
+device_alloc(size_t bytes); /* what lies behind it is not readable, where the device can tell */
 void device_free(void *at);
 void device_write(void *to, const void *from, size_t bytes);
 void device_read(void *to, const void *from, size_t bytes);
 void device_fill(void *at, unsigned char byte, size_t bytes);
 void device_wait(void); /* ends the program when the device has failed */
-double device_seconds(void (*run)(void *context), void *context); /* the median of some runs; 0: no clock */
+double device_seconds(void (*run)(void *context),
+                      void *context); /* the median of some runs; 0: no clock */
 
 /* -- tensors -- */
 
@@ -32,9 +35,9 @@ double tensor_get(const Tensor *t, int64_t e);
 void tensor_put(Tensor *t, int64_t e, double value);
 void tensor_normal(Tensor *t, double factor); /* fresh random numbers, rounded to the dtype */
 void tensor_upload(const Tensor *t);
-void tensor_poison(const Tensor *t);          /* 0xff on the device */
+void tensor_poison(const Tensor *t); /* 0xff on the device */
 void tensor_download(Tensor *t);
-bool tensor_guarded(const Tensor *t);         /* nothing was written outside its elements */
+bool tensor_guarded(const Tensor *t); /* nothing was written outside its elements */
 
 uint32_t next_random(void);
 double random_normal(void);
@@ -63,10 +66,10 @@ typedef struct Call {
 extern RtCuda test_cuda;
 extern const int64_t test_random[3]; /* step, seed, first sample */
 
-void call_open(Call *c);  /* uploads what the host holds, takes the workspace */
-bool call_run(Call *c);   /* poisons the workspace, launches, waits; false: refused */
-void call_again(void *c); /* launches only; for device_seconds */
-void call_close(Call *c); /* downloads all tensors */
+void call_open(Call *c);    /* uploads what the host holds, takes the workspace */
+bool call_run(Call *c);     /* poisons the workspace, launches, waits; false: refused */
+void call_again(void *c);   /* launches only; for device_seconds */
+void call_close(Call *c);   /* downloads all tensors */
 void call_release(Call *c); /* frees workspace and tensors */
 
 /* -- results -- */

@@ -1,7 +1,8 @@
-/* kernels_test: the CUDA kernels through their launch functions against plain formulas. On a GPU, or under the emulator.
- * Options: --small (fewer and smaller cases: for compute-sanitizer and the emulator), --bench (large shapes against the plain
- * kernels, and times), --group NAME (attention, loss, embed, tables, reduce, optimizer; several), --seconds N (ends the
- * program, as failed, after so long; 280 if not given). */
+/* kernels_test: the CUDA kernels through their launch functions against plain formulas. On a GPU,
+ * or under the emulator. Options: --small (fewer and smaller cases: for compute-sanitizer and the
+ * emulator), --bench (large shapes against the plain kernels, and times), --group NAME (attention,
+ * loss, embed, tables, reduce, optimizer; several), --seconds N (ends the program, as failed, after
+ * so long; 280 if not given). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
             seconds = (unsigned)atoi(argv[++i]);
         } else {
-            fprintf(stderr, "usage: %s [--small | --bench] [--group NAME]... [--seconds N]\n", argv[0]);
+            fprintf(stderr, "usage: %s [--small | --bench] [--group NAME]... [--seconds N]\n",
+                    argv[0]);
             return 2;
         }
     }

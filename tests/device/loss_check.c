@@ -12,13 +12,14 @@ typedef struct LossCase {
 
 static Tensor matrix(const LossCase *c, int64_t rows)
 {
-    return tensor_new(c->is_f32 ? DTYPE_F32 : DTYPE_BF16, rows * c->width, c->view ? c->width : rows * c->width,
+    return tensor_new(c->is_f32 ? DTYPE_F32 : DTYPE_BF16, rows * c->width,
+                      c->view ? c->width : rows * c->width,
                       c->view ? c->width + 8 : rows * c->width);
 }
 
 /* Loss, lse, dh, dw in f64; dlogits are rounded to the storage type, as the products read them. */
-static void formula(const LossCase *c, const Tensor *h, const Tensor *w, const Tensor *targets, double seed, double *out_loss,
-                    double *lse, double *dh, double *dw)
+static void formula(const LossCase *c, const Tensor *h, const Tensor *w, const Tensor *targets,
+                    double seed, double *out_loss, double *lse, double *dh, double *dw)
 {
     double *logit = malloc((size_t)c->vocab * 8), *slope = malloc((size_t)c->vocab * 8);
     *out_loss = 0;
@@ -60,14 +61,16 @@ static void formula(const LossCase *c, const Tensor *h, const Tensor *w, const T
     free(slope);
 }
 
-static void compare(const LossCase *c, const char *what, const Tensor *t, const double *want, double limit)
+static void compare(const LossCase *c, const char *what, const Tensor *t, const double *want,
+                    double limit)
 {
     char name[200];
     Error e = {0};
     for (int64_t i = 0; i < t->view.numel; i++)
         error_add(&e, tensor_get(t, i), want[i]);
-    snprintf(name, sizeof name, "lm_loss %s %lldx%lldx%lld %s%s%s", what, (long long)c->tokens, (long long)c->width,
-             (long long)c->vocab, c->is_f32 ? "f32" : "bf16", c->softcap > 0 ? " softcap" : "", c->view ? " view" : "");
+    snprintf(name, sizeof name, "lm_loss %s %lldx%lldx%lld %s%s%s", what, (long long)c->tokens,
+             (long long)c->width, (long long)c->vocab, c->is_f32 ? "f32" : "bf16",
+             c->softcap > 0 ? " softcap" : "", c->view ? " view" : "");
     report(name, error_relative(&e) < limit && tensor_guarded(t), error_relative(&e), 0, 0);
 }
 
@@ -75,29 +78,36 @@ static void check_fault(const LossCase *c)
 {
     int64_t fault[RT_CUDA_FAULT_WORDS];
     device_read(fault, test_cuda.fault_device, sizeof fault);
-    bool right = !c->bad_target ? fault[0] == RT_CUDA_FAULT_NONE
-                                : fault[0] == RT_CUDA_FAULT_TARGET && fault[1] == 3 && fault[2] == c->vocab + 1 &&
-                                      fault[3] == c->vocab && fault[4] == 42;
-    report(c->bad_target ? "lm_loss fault: a target outside the vocabulary" : "lm_loss no fault", right, 0, 0, 0);
+    bool right = !c->bad_target
+                     ? fault[0] == RT_CUDA_FAULT_NONE
+                     : fault[0] == RT_CUDA_FAULT_TARGET && fault[1] == 3 &&
+                           fault[2] == c->vocab + 1 && fault[3] == c->vocab && fault[4] == 42;
+    report(c->bad_target ? "lm_loss fault: a target outside the vocabulary" : "lm_loss no fault",
+           right, 0, 0, 0);
 }
 
 static void check_case(const LossCase *c)
 {
     enum { IGNORE = -100 };
     double seed = 0.0123;
-    Tensor h = matrix(c, c->tokens), w = matrix(c, c->vocab), targets = tensor_dense(DTYPE_I32, c->tokens);
+    Tensor h = matrix(c, c->tokens), w = matrix(c, c->vocab),
+           targets = tensor_dense(DTYPE_I32, c->tokens);
     tensor_normal(&h, 1);
     tensor_normal(&w, 2 / sqrt((double)c->width));
     for (int64_t t = 0; t < c->tokens; t++)
         tensor_put(&targets, t, t % 5 == 2 ? IGNORE : (double)(next_random() % (uint32_t)c->vocab));
     if (c->bad_target)
         tensor_put(&targets, 3, (double)(c->vocab + 1));
-    double loss, *lse = malloc((size_t)c->tokens * 8), *dh = malloc((size_t)(c->tokens * c->width) * 8);
+    double loss, *lse = malloc((size_t)c->tokens * 8),
+                 *dh = malloc((size_t)(c->tokens * c->width) * 8);
     double *dw = malloc((size_t)(c->vocab * c->width) * 8);
     formula(c, &h, &w, &targets, seed, &loss, lse, dh, dw);
 
-    Tensor t[PLAN_T_lm_loss_TENSORS] = {tensor_dense(DTYPE_F32, 1), tensor_dense(DTYPE_F32, c->tokens), h, w, targets};
-    Call forward = {.tensor = t, .n_tensors = PLAN_T_lm_loss_TENSORS, .kernel = PLAN_KERNEL_lm_loss,
+    Tensor t[PLAN_T_lm_loss_TENSORS] = {tensor_dense(DTYPE_F32, 1),
+                                        tensor_dense(DTYPE_F32, c->tokens), h, w, targets};
+    Call forward = {.tensor = t,
+                    .n_tensors = PLAN_T_lm_loss_TENSORS,
+                    .kernel = PLAN_KERNEL_lm_loss,
                     .launch = rt_cuda_launch_lm_loss};
     forward.param[PLAN_lm_loss_tokens].i = c->tokens;
     forward.param[PLAN_lm_loss_width].i = c->width;
@@ -113,9 +123,11 @@ static void check_case(const LossCase *c)
 
     Tensor scale = tensor_dense(DTYPE_F32, 1);
     tensor_put(&scale, 0, seed);
-    Tensor g[PLAN_T_lm_loss_grad_TENSORS] = {matrix(c, c->tokens), matrix(c, c->vocab), scale, h, w, targets,
-                                             t[PLAN_T_lm_loss_lse]};
-    Call backward = {.tensor = g, .n_tensors = PLAN_T_lm_loss_grad_TENSORS, .kernel = PLAN_KERNEL_lm_loss_grad,
+    Tensor g[PLAN_T_lm_loss_grad_TENSORS] = {
+        matrix(c, c->tokens), matrix(c, c->vocab), scale, h, w, targets, t[PLAN_T_lm_loss_lse]};
+    Call backward = {.tensor = g,
+                     .n_tensors = PLAN_T_lm_loss_grad_TENSORS,
+                     .kernel = PLAN_KERNEL_lm_loss_grad,
                      .launch = rt_cuda_launch_lm_loss_grad};
     memcpy(backward.param, forward.param, sizeof forward.param);
     if (!c->bad_target) {
@@ -149,7 +161,8 @@ static void run_rows(void *context)
 static void run_grad_rows(void *context)
 {
     RowsTime *x = context;
-    rt_cuda_run(&test_cuda, "lm_loss_grad_rows", (uint32_t)x->backward.tokens, 256, 0, &x->backward);
+    rt_cuda_run(&test_cuda, "lm_loss_grad_rows", (uint32_t)x->backward.tokens, 256, 0,
+                &x->backward);
 }
 
 static void time_rows(int64_t tokens, int64_t count, double softcap)
@@ -158,22 +171,38 @@ static void time_rows(int64_t tokens, int64_t count, double softcap)
     unsigned char *rows = device_alloc((size_t)tokens * 4 * 8);
     device_fill(logits, 0x3e, (size_t)(tokens * count) * 4);
     device_fill(rows, 0, (size_t)tokens * 4 * 8);
-    RowsTime x = {.forward = {.logits = logits, .targets = (const int32_t *)rows, .tokens = tokens, .vocab = count,
-                              .count = count, .ld = count, .ignore = -1, .softcap = (float)softcap, .first = 1, .last = 1}};
+    RowsTime x = {.forward = {.logits = logits,
+                              .targets = (const int32_t *)rows,
+                              .tokens = tokens,
+                              .vocab = count,
+                              .count = count,
+                              .ld = count,
+                              .ignore = -1,
+                              .softcap = (float)softcap,
+                              .first = 1,
+                              .last = 1}};
     x.forward.most = (float *)(rows + tokens * 4);
     x.forward.sum = (float *)(rows + tokens * 8);
     x.forward.logit = (float *)(rows + tokens * 12);
     x.forward.token_loss = (float *)(rows + tokens * 16);
     x.forward.fault.at = test_cuda.fault_device;
     CudaView lse = {.at = rows + tokens * 20, .run = 1, .pitch = 1, .type = CUDA_F32};
-    x.backward = (CudaLmLossGrad){.logits = logits, .lse = lse, .seed = lse, .targets = (const int32_t *)rows,
-                                  .tokens = tokens, .count = count, .ld = count, .ignore = -1, .softcap = (float)softcap,
+    x.backward = (CudaLmLossGrad){.logits = logits,
+                                  .lse = lse,
+                                  .seed = lse,
+                                  .targets = (const int32_t *)rows,
+                                  .tokens = tokens,
+                                  .count = count,
+                                  .ld = count,
+                                  .ignore = -1,
+                                  .softcap = (float)softcap,
                                   .type = CUDA_BF16};
     char name[128];
-    snprintf(name, sizeof name, "lm_loss rows %lldx%lld%s", (long long)tokens, (long long)count, softcap > 0 ? " softcap" : "");
-    report(name, true, 0, device_seconds(run_rows, &x), -(double)(tokens * count) * 4);
-    snprintf(name, sizeof name, "lm_loss_grad rows %lldx%lld%s", (long long)tokens, (long long)count,
+    snprintf(name, sizeof name, "lm_loss rows %lldx%lld%s", (long long)tokens, (long long)count,
              softcap > 0 ? " softcap" : "");
+    report(name, true, 0, device_seconds(run_rows, &x), -(double)(tokens * count) * 4);
+    snprintf(name, sizeof name, "lm_loss_grad rows %lldx%lld%s", (long long)tokens,
+             (long long)count, softcap > 0 ? " softcap" : "");
     report(name, true, 0, device_seconds(run_grad_rows, &x), -(double)(tokens * count) * 6);
     device_free(logits);
     device_free(rows);

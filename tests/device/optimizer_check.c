@@ -49,15 +49,18 @@ static Tensor *adamw_tensors(const UpdateCase *c)
     return t;
 }
 
-/* Of the tensors before the update: w, m, v, master after it; bit for bit but for the two factors from pow. */
+/* Of the tensors before the update: w, m, v, master after it; bit for bit but for the two factors
+ * from pow. */
 static double *adamw_wanted(const UpdateCase *c, const Tensor *t)
 {
     double *want = malloc((size_t)c->n * 4 * 8), lr = (float)rate;
-    float step_size = (float)(lr / (1 - pow(beta1, STEP + 1))), root = (float)sqrt(1 - pow(beta2, STEP + 1));
+    float step_size = (float)(lr / (1 - pow(beta1, STEP + 1))),
+          root = (float)sqrt(1 - pow(beta2, STEP + 1));
     float coef = (float)c->coef, decay = (float)(1 - lr * c->decay);
     for (int64_t i = 0; i < c->n; i++) {
         float w = (float)tensor_get(&t[c->master ? PLAN_T_adamw_master : PLAN_T_adamw_w], i);
-        float m = (float)tensor_get(&t[PLAN_T_adamw_m], i), v = (float)tensor_get(&t[PLAN_T_adamw_v], i);
+        float m = (float)tensor_get(&t[PLAN_T_adamw_m], i),
+              v = (float)tensor_get(&t[PLAN_T_adamw_v], i);
         if (c->coef != 0) {
             float grad = (float)tensor_get(&t[PLAN_T_adamw_g], i) * coef;
             m += (float)(1 - beta1) * (grad - m);
@@ -90,7 +93,10 @@ static bool adamw_holds(const UpdateCase *c, const Tensor *t, const double *want
 static Call *adamw_call(const UpdateCase *c, Tensor *t)
 {
     Call *call = calloc(1, sizeof *call);
-    *call = (Call){.tensor = t, .n_tensors = PLAN_T_adamw_TENSORS, .kernel = PLAN_KERNEL_adamw, .launch = rt_cuda_launch_adamw};
+    *call = (Call){.tensor = t,
+                   .n_tensors = PLAN_T_adamw_TENSORS,
+                   .kernel = PLAN_KERNEL_adamw,
+                   .launch = rt_cuda_launch_adamw};
     call->param[PLAN_adamw_beta1].f = beta1;
     call->param[PLAN_adamw_beta2].f = beta2;
     call->param[PLAN_adamw_eps].f = eps;
@@ -109,9 +115,11 @@ static void check_adamw(const UpdateCase *c)
     right = adamw_holds(c, t, want, &error) && right;
     double seconds = c->n > 1000000 ? device_seconds(call_again, call) : 0;
     char name[160];
-    snprintf(name, sizeof name, "adamw %lld w %s g %s moments %s%s coef %g", (long long)c->n, dtype_name(c->w),
-             dtype_name(c->g), dtype_name(c->m), c->master ? " master" : "", c->coef);
-    double bytes = 2.0 * dtype_bytes(c->w) + dtype_bytes(c->g) + 4.0 * dtype_bytes(c->m) + (c->master ? 6 : 0);
+    snprintf(name, sizeof name, "adamw %lld w %s g %s moments %s%s coef %g", (long long)c->n,
+             dtype_name(c->w), dtype_name(c->g), dtype_name(c->m), c->master ? " master" : "",
+             c->coef);
+    double bytes =
+        2.0 * dtype_bytes(c->w) + dtype_bytes(c->g) + 4.0 * dtype_bytes(c->m) + (c->master ? 6 : 0);
     report(name, right, error, seconds, -bytes * (double)c->n);
     call_release(call);
     free(call);
@@ -129,8 +137,12 @@ static void check_group(void)
     RtCall list[N];
     Tensor first[3]; /* coef, lr and step are the same for all */
     for (int i = 0; i < N; i++) {
-        cases[i] = (UpdateCase){.n = i == 2 ? 70001 : 500 * i + 9, .w = DTYPE_BF16, .g = DTYPE_BF16, .m = DTYPE_BF16,
-                                .coef = 0.5, .decay = i % 2 ? 0.1 : 0};
+        cases[i] = (UpdateCase){.n = i == 2 ? 70001 : 500 * i + 9,
+                                .w = DTYPE_BF16,
+                                .g = DTYPE_BF16,
+                                .m = DTYPE_BF16,
+                                .coef = 0.5,
+                                .decay = i % 2 ? 0.1 : 0};
         t[i] = adamw_tensors(&cases[i]);
         want[i] = adamw_wanted(&cases[i], t[i]);
         for (int s = 0; s < 3; s++) {
@@ -169,13 +181,14 @@ static void check_group(void)
 
 static void check_sgd(const UpdateCase *c)
 {
-    Tensor t[PLAN_T_sgd_TENSORS] = {[PLAN_T_sgd_w] = normal(c->w, c->n, 1, false),
-                                    [PLAN_T_sgd_g] = normal(c->g, c->n, 1, false),
-                                    [PLAN_T_sgd_m] = c->momentum > 0 ? normal(c->m, c->n, 1, false) : tensor_absent(),
-                                    [PLAN_T_sgd_master] = c->master ? normal(DTYPE_F32, c->n, 1, false) : tensor_absent(),
-                                    [PLAN_T_sgd_coef] = scalar(DTYPE_F32, c->coef),
-                                    [PLAN_T_sgd_lr] = scalar(DTYPE_F32, rate),
-                                    [PLAN_T_sgd_step] = scalar(DTYPE_I64, STEP)};
+    Tensor t[PLAN_T_sgd_TENSORS] = {
+        [PLAN_T_sgd_w] = normal(c->w, c->n, 1, false),
+        [PLAN_T_sgd_g] = normal(c->g, c->n, 1, false),
+        [PLAN_T_sgd_m] = c->momentum > 0 ? normal(c->m, c->n, 1, false) : tensor_absent(),
+        [PLAN_T_sgd_master] = c->master ? normal(DTYPE_F32, c->n, 1, false) : tensor_absent(),
+        [PLAN_T_sgd_coef] = scalar(DTYPE_F32, c->coef),
+        [PLAN_T_sgd_lr] = scalar(DTYPE_F32, rate),
+        [PLAN_T_sgd_step] = scalar(DTYPE_I64, STEP)};
     double *want_w = malloc((size_t)c->n * 8), *want_m = malloc((size_t)c->n * 8);
     for (int64_t i = 0; i < c->n; i++) {
         float w = (float)tensor_get(&t[c->master ? PLAN_T_sgd_master : PLAN_T_sgd_w], i), m = 0;
@@ -188,7 +201,10 @@ static void check_sgd(const UpdateCase *c)
         want_w[i] = c->coef == 0 ? tensor_get(&t[PLAN_T_sgd_w], i) : rounded(c->w, w);
         want_m[i] = rounded(c->m, m);
     }
-    Call call = {.tensor = t, .n_tensors = PLAN_T_sgd_TENSORS, .kernel = PLAN_KERNEL_sgd, .launch = rt_cuda_launch_sgd};
+    Call call = {.tensor = t,
+                 .n_tensors = PLAN_T_sgd_TENSORS,
+                 .kernel = PLAN_KERNEL_sgd,
+                 .launch = rt_cuda_launch_sgd};
     call.param[PLAN_sgd_momentum].f = c->momentum;
     call.param[PLAN_sgd_decay].f = c->decay;
     call.param[PLAN_sgd_nesterov].i = c->nesterov;
@@ -197,11 +213,13 @@ static void check_sgd(const UpdateCase *c)
     call_close(&call);
     for (int64_t i = 0; i < c->n; i++) {
         right = right && tensor_get(&t[PLAN_T_sgd_w], i) == want_w[i];
-        right = right && (c->momentum == 0 || c->coef == 0 || tensor_get(&t[PLAN_T_sgd_m], i) == want_m[i]);
+        right = right &&
+                (c->momentum == 0 || c->coef == 0 || tensor_get(&t[PLAN_T_sgd_m], i) == want_m[i]);
     }
     char name[160];
-    snprintf(name, sizeof name, "sgd %lld %s momentum %g%s%s coef %g", (long long)c->n, dtype_name(c->w), c->momentum,
-             c->nesterov ? " nesterov" : "", c->master ? " master" : "", c->coef);
+    snprintf(name, sizeof name, "sgd %lld %s momentum %g%s%s coef %g", (long long)c->n,
+             dtype_name(c->w), c->momentum, c->nesterov ? " nesterov" : "",
+             c->master ? " master" : "", c->coef);
     report(name, right, 0, 0, 0);
     free(want_w);
     free(want_m);
@@ -214,14 +232,24 @@ void check_optimizer(void)
         return;
     random_seed(16);
     if (test_bench) {
-        check_adamw(&(UpdateCase){.n = 200000000, .w = DTYPE_BF16, .g = DTYPE_BF16, .m = DTYPE_BF16, .coef = 0.5,
+        check_adamw(&(UpdateCase){.n = 200000000,
+                                  .w = DTYPE_BF16,
+                                  .g = DTYPE_BF16,
+                                  .m = DTYPE_BF16,
+                                  .coef = 0.5,
                                   .decay = 0.1});
         return;
     }
     static const UpdateCase adamw[] = {
         {.n = 1003, .w = DTYPE_F32, .g = DTYPE_F32, .m = DTYPE_F32, .coef = 1, .decay = 0.1},
         {.n = 40000, .w = DTYPE_BF16, .g = DTYPE_BF16, .m = DTYPE_BF16, .coef = 0.37, .decay = 0.1},
-        {.n = 1000, .w = DTYPE_BF16, .g = DTYPE_F32, .m = DTYPE_F32, .master = true, .coef = 0.37, .decay = 0.1},
+        {.n = 1000,
+         .w = DTYPE_BF16,
+         .g = DTYPE_F32,
+         .m = DTYPE_F32,
+         .master = true,
+         .coef = 0.37,
+         .decay = 0.1},
         {.n = 1000, .w = DTYPE_BF16, .g = DTYPE_F32, .m = DTYPE_BF16, .coef = 0, .decay = 0.1},
         {.n = 3, .w = DTYPE_F32, .g = DTYPE_BF16, .m = DTYPE_BF16, .coef = 1},
     };
@@ -230,8 +258,20 @@ void check_optimizer(void)
     check_group();
     static const UpdateCase sgd[] = {
         {.n = 1003, .w = DTYPE_F32, .g = DTYPE_F32, .m = DTYPE_F32, .coef = 1, .decay = 0.1},
-        {.n = 20000, .w = DTYPE_BF16, .g = DTYPE_BF16, .m = DTYPE_BF16, .coef = 0.5, .momentum = 0.9, .nesterov = true},
-        {.n = 1000, .w = DTYPE_BF16, .g = DTYPE_F32, .m = DTYPE_F32, .master = true, .coef = 0.5, .momentum = 0.9},
+        {.n = 20000,
+         .w = DTYPE_BF16,
+         .g = DTYPE_BF16,
+         .m = DTYPE_BF16,
+         .coef = 0.5,
+         .momentum = 0.9,
+         .nesterov = true},
+        {.n = 1000,
+         .w = DTYPE_BF16,
+         .g = DTYPE_F32,
+         .m = DTYPE_F32,
+         .master = true,
+         .coef = 0.5,
+         .momentum = 0.9},
         {.n = 1000, .w = DTYPE_BF16, .g = DTYPE_F32, .m = DTYPE_F32, .coef = 0, .momentum = 0.9},
     };
     for (size_t i = 0; i < sizeof sgd / sizeof *sgd; i++)

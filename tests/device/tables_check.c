@@ -7,11 +7,14 @@
 static void check_rope(int64_t tokens, int64_t dims, int64_t kind)
 {
     int64_t half = dims / 2;
-    Tensor t[PLAN_T_rope_table_TENSORS] = {tensor_dense(DTYPE_F32, tokens * half), tensor_dense(DTYPE_F32, tokens * half),
+    Tensor t[PLAN_T_rope_table_TENSORS] = {tensor_dense(DTYPE_F32, tokens * half),
+                                           tensor_dense(DTYPE_F32, tokens * half),
                                            tensor_dense(DTYPE_I32, tokens)};
     for (int64_t i = 0; i < tokens; i++)
         tensor_put(&t[PLAN_T_rope_table_positions], i, i % 3 ? i : next_random() % 131072);
-    Call call = {.tensor = t, .n_tensors = PLAN_T_rope_table_TENSORS, .kernel = PLAN_KERNEL_rope_table,
+    Call call = {.tensor = t,
+                 .n_tensors = PLAN_T_rope_table_TENSORS,
+                 .kernel = PLAN_KERNEL_rope_table,
                  .launch = rt_cuda_launch_rope_table};
     PlanParam *p = call.param;
     p[PLAN_rope_table_tokens].i = tokens;
@@ -31,12 +34,14 @@ static void check_rope(int64_t tokens, int64_t dims, int64_t kind)
     call_close(&call);
     Error e = {0};
     for (int64_t i = 0; i < tokens * half; i++) {
-        float angle = (float)tensor_get(&t[PLAN_T_rope_table_positions], i / half) * (float)rope_frequency(p, i % half);
+        float angle = (float)tensor_get(&t[PLAN_T_rope_table_positions], i / half) *
+                      (float)rope_frequency(p, i % half);
         error_add(&e, tensor_get(&t[PLAN_T_rope_table_cos], i), cos((double)angle) * (float)1.1);
         error_add(&e, tensor_get(&t[PLAN_T_rope_table_sin], i), sin((double)angle) * (float)1.1);
     }
     char name[100];
-    snprintf(name, sizeof name, "rope_table %lldx%lld kind %lld", (long long)tokens, (long long)dims, (long long)kind);
+    snprintf(name, sizeof name, "rope_table %lldx%lld kind %lld", (long long)tokens,
+             (long long)dims, (long long)kind);
     report(name, right && e.bad == 0 && e.most < 4e-7, error_relative(&e), 0, 0);
     call_release(&call);
 }
@@ -53,7 +58,10 @@ static void check_concat(int64_t rows, int64_t n, int64_t width, DType dtype, bo
         if (t[1 + i].memory)
             tensor_normal(&t[1 + i], 1);
     }
-    Call call = {.tensor = t, .n_tensors = (int)n + 1, .kernel = PLAN_KERNEL_concat, .launch = rt_cuda_launch_concat};
+    Call call = {.tensor = t,
+                 .n_tensors = (int)n + 1,
+                 .kernel = PLAN_KERNEL_concat,
+                 .launch = rt_cuda_launch_concat};
     call.param[PLAN_concat_rows].i = rows;
     call.param[PLAN_concat_width].i = n * width;
     call.param[PLAN_concat_n].i = n;
@@ -66,8 +74,8 @@ static void check_concat(int64_t rows, int64_t n, int64_t width, DType dtype, bo
         right = tensor_get(&t[0], e) == want;
     }
     char name[100];
-    snprintf(name, sizeof name, "concat %lld rows, %lld parts of %lld %s%s", (long long)rows, (long long)n,
-             (long long)width, dtype_name(dtype), view ? " view" : "");
+    snprintf(name, sizeof name, "concat %lld rows, %lld parts of %lld %s%s", (long long)rows,
+             (long long)n, (long long)width, dtype_name(dtype), view ? " view" : "");
     report(name, right && tensor_guarded(&t[0]), 0, 0, 0);
     call_release(&call);
 }

@@ -1,4 +1,5 @@
-/* IR text: whatever parses prints to text that parses to the same text; whatever verifies, still does. */
+/* IR text: whatever parses prints to text that parses to the same text; whatever verifies, still
+ * does. */
 #include "tests/fuzz/fuzz.h"
 
 #include "ir/parse.h"

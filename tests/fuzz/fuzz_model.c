@@ -1,5 +1,5 @@
-/* The model language: a definition, a NUL, and the config.json that it is written out with. What comes
- * out is a valid module. */
+/* The model language: a definition, a NUL, and the config.json that it is written out with. What
+ * comes out is a valid module. */
 #include "tests/fuzz/fuzz.h"
 
 #include "frontend/frontend.h"

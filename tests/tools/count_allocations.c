@@ -1,6 +1,7 @@
-/* count_allocations: preloaded into a step executable, counts what takes memory from the system or the heap, and writes the
- * count to the file that COUNT_ALLOCATIONS names when the process ends. Two runs of different lengths that count the same
- * allocate nothing in the steps between. */
+/* count_allocations: preloaded into a step executable, counts what takes memory from the system
+ * or the heap, and writes the count to the file that COUNT_ALLOCATIONS names when the process
+ * ends. Two runs of different lengths that count the same allocate nothing in the steps between.
+ */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -9,7 +10,8 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-static atomic_long count; /* this file is loaded into a program under test: the one place for a global */
+/* this file is loaded into a program under test: the one place for a global */
+static atomic_long count;
 
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t n, size_t bytes);

@@ -1,7 +1,9 @@
-/* verify-memory against random single faults in real plans: each one rejected, and what was changed named. */
+/* verify-memory against random single faults in real plans: each one rejected, and what was
+ * changed named. */
 #include "mutation_support.h"
 
-/* Alive at the same instruction, by the planner's lifetimes, which are none of the verifier's code. */
+/* Alive at the same instruction, by the planner's lifetimes, which are none of the verifier's
+ * code. */
 static bool together(const PassBuffer *a, const PassBuffer *b)
 {
     return a->begin <= b->end && b->begin <= a->end;
@@ -82,7 +84,8 @@ static bool state_onto_state(Plan *plan, Random *random, Mutation *out)
 {
     out->what = "a state onto another";
     IrModule *m = plan->m;
-    uint32_t a = 1 + random_below(random, m->states.n - 1), b = 1 + random_below(random, m->states.n - 1);
+    uint32_t a = 1 + random_below(random, m->states.n - 1),
+             b = 1 + random_below(random, m->states.n - 1);
     if (a == b)
         return false;
     m->states.at[a].offset = m->states.at[b].offset;
@@ -103,7 +106,8 @@ static bool bad_offset(Plan *plan, Random *random, Mutation *out)
         break;
     case 1:
         out->what = "an offset outside the arena";
-        place->offset = (int64_t)(plan->m->arena_bytes / 64 * 64) - (int64_t)random_below(random, (a->bytes + 63) / 64) * 64;
+        place->offset = (int64_t)(plan->m->arena_bytes / 64 * 64) -
+                        (int64_t)random_below(random, (a->bytes + 63) / 64) * 64;
         break;
     default:
         out->what = "a value without memory that is read";
@@ -225,7 +229,8 @@ static bool is_reused(Plan *plan, const PassBuffer *b, uint32_t instr)
     for (uint32_t i = 0; i < l->buffers.n; i++) {
         const PassBuffer *other = &l->buffers.at[i];
         uint64_t at = (uint64_t)place_of(plan, other)->offset;
-        if (other != b && other->end > b->end && other->begin <= instr && at < end && begin < at + other->bytes)
+        if (other != b && other->end > b->end && other->begin <= instr && at < end &&
+            begin < at + other->bytes)
             return true;
     }
     return false;
@@ -259,7 +264,8 @@ static void test_memory(void **state)
         offset_onto_live, workspace_onto_live, offset_onto_state, state_onto_state,  bad_offset,
         view_moved,       read_before_write,   state_out_of_turn, read_after_death,
     };
-    mutate(plans, sizeof plans / sizeof *plans, mutators, sizeof mutators / sizeof *mutators, PASS_verify_memory);
+    mutate(plans, sizeof plans / sizeof *plans, mutators, sizeof mutators / sizeof *mutators,
+           PASS_verify_memory);
 }
 
 int main(void)

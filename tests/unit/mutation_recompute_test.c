@@ -1,4 +1,5 @@
-/* verify-recompute against random single faults in the replays of real plans: each one rejected, and the replay named. */
+/* verify-recompute against random single faults in the replays of real plans: each one rejected,
+ * and the replay named. */
 #include "mutation_support.h"
 
 static IrOp pick_op(Plan *plan, Random *random)
@@ -33,9 +34,13 @@ static bool other_type(Plan *plan, Random *random, Mutation *out)
     IrOp op = pick_replay(plan, random, out);
     if (!op.i)
         return false;
-    IrType *type = &ir_value(plan->g, ir_out(plan->g, op, random_below(random, ir_op(plan->g, op)->n_out)))->type;
+    IrType *type =
+        &ir_value(plan->g, ir_out(plan->g, op, random_below(random, ir_op(plan->g, op)->n_out)))
+             ->type;
     IrType before = *type, of_other = ir_value_type(plan->g, pick_value(plan, random));
-    *type = random_below(random, 2) ? ir_type_with_dtype(plan->m, before, dtypes[random_below(random, 4)]) : of_other;
+    *type = random_below(random, 2)
+                ? ir_type_with_dtype(plan->m, before, dtypes[random_below(random, 4)])
+                : of_other;
     return type->i != before.i;
 }
 
@@ -74,12 +79,14 @@ static bool other_attribute(Plan *plan, Random *random, Mutation *out)
     }
 }
 
-/* Would v stand for the original's operand? Then reading it is no fault: the same value, or its replay. */
+/* Would v stand for the original's operand? Then reading it is no fault: the same value, or its
+ * replay. */
 static bool stands_for(Plan *plan, IrValue v, IrValue original)
 {
     const IrValueRec *rec = ir_value(plan->g, v), *of = ir_value(plan->g, original);
-    return v.i == original.i || (rec->def == IR_DEF_RESULT && ir_op(plan->g, rec->op)->re && of->def == IR_DEF_RESULT &&
-                                 original_of(plan, rec->op).i == of->op.i && rec->result == of->result);
+    return v.i == original.i ||
+           (rec->def == IR_DEF_RESULT && ir_op(plan->g, rec->op)->re && of->def == IR_DEF_RESULT &&
+            original_of(plan, rec->op).i == of->op.i && rec->result == of->result);
 }
 
 static bool other_operand(Plan *plan, Random *random, Mutation *out)
@@ -121,7 +128,8 @@ static bool other_original(Plan *plan, Random *random, Mutation *out)
     IrValue v = pick_value(plan, random);
     if (!op.i || ir_value(plan->g, v)->name == ir_op(plan->g, op)->re)
         return false;
-    ir_op(plan->g, op)->re = random_below(random, 16) ? ir_value(plan->g, v)->name : sym(plan->bench->s, "nothing");
+    ir_op(plan->g, op)->re =
+        random_below(random, 16) ? ir_value(plan->g, v)->name : sym(plan->bench->s, "nothing");
     return true;
 }
 
@@ -171,7 +179,8 @@ static bool before_gradient(Plan *plan, Random *random, Mutation *out)
     out->what = "a replay before a gradient that flows into its block";
     IrOp op = pick_replay(plan, random, out), reader = pick_op(plan, random);
     if (!op.i || !is_gradient(plan, reader) || unit_of(plan, reader).i != unit_of(plan, op).i ||
-        ir_op(plan->g, reader)->instance != ir_op(plan->g, op)->instance || !ir_op(plan->g, reader)->n_in)
+        ir_op(plan->g, reader)->instance != ir_op(plan->g, op)->instance ||
+        !ir_op(plan->g, reader)->n_in)
         return false;
     IrValue v = ir_in(plan->g, reader, random_below(random, ir_op(plan->g, reader)->n_in));
     if (!v.i || ir_value(plan->g, v)->def != IR_DEF_RESULT)
@@ -200,7 +209,8 @@ static void test_recompute(void **state)
         other_type,     other_attribute, other_operand,  swapped_operands, other_original,
         other_kind,     other_instance,  before_gradient,
     };
-    mutate(plans, sizeof plans / sizeof *plans, mutators, sizeof mutators / sizeof *mutators, PASS_verify_recompute);
+    mutate(plans, sizeof plans / sizeof *plans, mutators, sizeof mutators / sizeof *mutators,
+           PASS_verify_recompute);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* mutation_support: planned models, random single faults in them, and what a verifier must say of each. A mutator changes
- * one thing that is wrong by construction, and names what it changed; the plan is put back from a copy. */
+/* mutation_support: planned models, random single faults in them, and what a verifier must say
+ * of each. A mutator changes one thing that is wrong by construction, and names what it changed;
+ * the plan is put back from a copy. */
 #ifndef TESTS_UNIT_MUTATION_SUPPORT_H
 #define TESTS_UNIT_MUTATION_SUPPORT_H
 
@@ -56,9 +57,10 @@ static inline uint32_t random_below(Random *r, uint64_t n)
 /* False: what was drawn does not fit this mutator; nothing is changed. */
 typedef bool (*Mutator)(Plan *plan, Random *random, Mutation *out);
 
-#define MUTATION_COPY(plan, field, table) \
-    ((plan)->saved.field = memcpy(arena_alloc((plan)->bench->s->arena, (table).n * sizeof *(table).at), \
-                                  (table).at, (table).n * sizeof *(table).at))
+#define MUTATION_COPY(plan, field, table)                                                          \
+    ((plan)->saved.field =                                                                         \
+         memcpy(arena_alloc((plan)->bench->s->arena, (table).n * sizeof *(table).at), (table).at,  \
+                (table).n * sizeof *(table).at))
 #define MUTATION_PUT_BACK(plan, field, table) \
     memcpy((table).at, (plan)->saved.field, (table).n * sizeof *(table).at)
 
@@ -107,7 +109,8 @@ static inline void plan_make(Plan *plan)
 /* The verifier over the plan as it is; its messages are `bench`'s. */
 static inline Status plan_verify(Plan *plan, PassId verifier, Bench *bench)
 {
-    PassContext c = {.s = bench->s, .m = plan->m, .options = &plan->options, .scratch = arena_new()};
+    PassContext c = {
+        .s = bench->s, .m = plan->m, .options = &plan->options, .scratch = arena_new()};
     Status status = pass_info(verifier)->run(&c);
     arena_free(c.scratch);
     return status;
@@ -126,7 +129,8 @@ static inline const char *value_name(const Plan *plan, IrValue v)
 
 static inline const char *op_name(const Plan *plan, IrOp op)
 {
-    return ir_op(plan->g, op)->n_out ? value_name(plan, ir_out(plan->g, op, 0)) : ir_op_info(ir_op_kind(plan->g, op))->name;
+    return ir_op(plan->g, op)->n_out ? value_name(plan, ir_out(plan->g, op, 0))
+                                     : ir_op_info(ir_op_kind(plan->g, op))->name;
 }
 
 /* As a result or, where it has none, by its kind and first operand. */
@@ -139,8 +143,10 @@ static inline void mutation_name_op(Plan *plan, Mutation *out, IrOp op)
         return;
     IrValue first = ir_in(plan->g, op, 0);
     char sigil = ir_value(plan->g, first)->def == IR_DEF_STATE ? '$' : '%';
-    mutation_name(plan, out, "`%s`", arena_printf(plan->bench->s->arena, "%s %c%s", ir_op_info((IrOpKind)rec->kind)->name,
-                                                  sigil, value_name(plan, first)));
+    mutation_name(plan, out, "`%s`",
+                  arena_printf(plan->bench->s->arena, "%s %c%s",
+                               ir_op_info((IrOpKind)rec->kind)->name, sigil,
+                               value_name(plan, first)));
 }
 
 /* Moves the op in the order to just before or just behind another. */
@@ -175,8 +181,9 @@ static inline void mutation_check(Plan *plan, PassId verifier, const Mutation *m
         fail_msg("%s, %s, %lld micro-batches: not rejected: %s", plan->model, plan->policy,
                  (long long)plan->micro_batches, mutation->what);
     if (!mutation_is_named(mutation, said))
-        fail_msg("%s, %s, %lld micro-batches: %s: %s is not named in: %s", plan->model, plan->policy,
-                 (long long)plan->micro_batches, mutation->what, mutation->names[0], said);
+        fail_msg("%s, %s, %lld micro-batches: %s: %s is not named in: %s", plan->model,
+                 plan->policy, (long long)plan->micro_batches, mutation->what, mutation->names[0],
+                 said);
     bench_free(bench);
 }
 
@@ -187,8 +194,10 @@ static inline uint32_t mutants(void)
     return full && *full == '1' ? 50000 : 1000;
 }
 
-/* Faults in turn over mutators and plans. Each mutator must have had its share, or it tests nothing. */
-static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators, uint32_t n_mutators, PassId verifier)
+/* Faults in turn over mutators and plans. Each mutator must have had its share, or it tests
+ * nothing. */
+static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators,
+                          uint32_t n_mutators, PassId verifier)
 {
     enum { TRIES = 5000 };
     Random random = {0x9e3779b97f4a7c15u};
@@ -197,7 +206,8 @@ static inline void mutate(Plan *plans, uint32_t n_plans, const Mutator *mutators
         Bench *bench = bench_new();
         plan_make(&plans[i]);
         if (plan_verify(&plans[i], verifier, bench) != STATUS_OK || *bench_said(bench))
-            fail_msg("%s, %s: the unmutated plan: %s", plans[i].model, plans[i].policy, bench_said(bench));
+            fail_msg("%s, %s: the unmutated plan: %s", plans[i].model, plans[i].policy,
+                     bench_said(bench));
         bench_free(bench);
     }
     for (uint32_t n = 0, turn = 0; n < mutants(); turn++) {

@@ -28,8 +28,9 @@ void rt_gemm_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scrat
         gemm_tile_f32(call, chunk, scratch);
 }
 
-/* OpenBLAS keeps its packing buffers in a pool of its own and maps one whenever more products run at once than ever
- * before. Taking and returning as many as there are workers leaves nothing to map within a step. */
+/* OpenBLAS keeps its packing buffers in a pool of its own and maps one whenever more products
+ * run at once than ever before. Taking and returning as many as there are workers leaves nothing
+ * to map within a step. */
 void *blas_memory_alloc(int place);
 void blas_memory_free(void *buffer);
 

@@ -1,5 +1,6 @@
-/* args: what the CUDA kernels are launched with: one struct by value each, laid out alike for C and for CUDA C++.
- * Addresses are device addresses; strides and counts are elements unless said otherwise. */
+/* args: what the CUDA kernels are launched with: one struct by value each, laid out alike for C and
+ * for CUDA C++. Addresses are device addresses; strides and counts are elements unless said
+ * otherwise. */
 #ifndef RUNTIME_KERNELS_CUDA_ARGS_H
 #define RUNTIME_KERNELS_CUDA_ARGS_H
 
@@ -34,40 +35,44 @@ typedef struct CudaHeads {
 /* -- attention -- */
 
 enum {
-    CUDA_ATTENTION_ROWS = 128,  /* query rows (keys) that a block of the tensor-core kernels owns */
-    CUDA_SPLIT_TILE = 128,      /* rows and columns of a tile of probabilities in the workspace */
-    CUDA_SPLIT_COLUMNS = 256,   /* columns of a result that a block of the split backward owns */
-    CUDA_PLAIN_ROWS = 32,       /* rows that a block of the plain kernels owns */
+    CUDA_ATTENTION_ROWS = 128, /* query rows (keys) that a block of the tensor-core kernels owns */
+    CUDA_SPLIT_TILE = 128,     /* rows and columns of a tile of probabilities in the workspace */
+    CUDA_SPLIT_COLUMNS = 256,  /* columns of a result that a block of the split backward owns */
+    CUDA_PLAIN_ROWS = 32,      /* rows that a block of the plain kernels owns */
 };
 
 typedef struct CudaAttention {
     CudaHeads q, k, v, o;
     CudaHeads grad, dq, dk, dv; /* backward; dk, dv or dq NULL: nobody reads it. grad: of o */
-    float *lse;                 /* [batch, heads, seq], natural log; +inf where a query sees no key. Forward: may be NULL */
-    float *delta;               /* [batch, heads, seq]: rowsum(grad * o) */
+    float *lse; /* [batch, heads, seq], natural log; +inf where a query sees no key. Forward: may be
+                   NULL */
+    float *delta;                   /* [batch, heads, seq]: rowsum(grad * o) */
     const int32_t *segments, *keep; /* [batch, seq]; NULL: none */
-    const int64_t *random;      /* step, seed, the step's first sample */
-    int64_t key, sample;        /* sample: of the batch's first row, counted from the step's first */
+    const int64_t *random;          /* step, seed, the step's first sample */
+    int64_t key, sample; /* sample: of the batch's first row, counted from the step's first */
     int32_t batch, seq, heads, kv_heads, group, dim; /* group: query heads per kv head */
     int32_t causal, window;
     float scale, softcap, keep_factor; /* softcap 0: none; keep_factor: 1 / (1 - dropout) */
-    uint32_t threshold;         /* of the draws; 0: no dropout */
+    uint32_t threshold;                /* of the draws; 0: no dropout */
 } CudaAttention;
 
-/* A piece of the split backward: `groups` (batch, kv head) pairs from `group_first`, and of each its units
- * [unit_first, unit_end); a unit is a (query head of the group, tile of queries), numbered head first. P and dS of a unit's
- * visible tiles lie in `p` and `ds` as bf16 [query][key], tile after tile. A piece that does not have all units of its
- * groups carries dk and dv on in f32. */
+/* A piece of the split backward: `groups` (batch, kv head) pairs from `group_first`, and of each
+ * its units [unit_first, unit_end); a unit is a (query head of the group, tile of queries),
+ * numbered head first. P and dS of a unit's visible tiles lie in `p` and `ds` as bf16 [query][key],
+ * tile after tile. A piece that does not have all units of its groups carries dk and dv on in f32.
+ */
 typedef struct CudaSplit {
     CudaAttention x;
     void *p, *ds;
-    float *dk_sum, *dv_sum; /* [groups, tiles * 128, columns rounded up]; NULL: the piece has all units */
-    int64_t tiles_per_head, tiles_per_group; /* visible tiles: of a whole head, of a group's units in this piece */
-    int64_t tiles_before;   /* visible tiles of the group's units before unit_first */
+    float *dk_sum,
+        *dv_sum; /* [groups, tiles * 128, columns rounded up]; NULL: the piece has all units */
+    int64_t tiles_per_head,
+        tiles_per_group;  /* visible tiles: of a whole head, of a group's units in this piece */
+    int64_t tiles_before; /* visible tiles of the group's units before unit_first */
     int32_t group_first, groups, unit_first, unit_end;
-    int32_t tiles, reach;   /* tiles along seq; tiles that a window reaches back, or `tiles` */
-    int32_t columns;        /* blocks of CUDA_SPLIT_COLUMNS along dim */
-    int32_t first, last;    /* of the pieces of these groups */
+    int32_t tiles, reach; /* tiles along seq; tiles that a window reaches back, or `tiles` */
+    int32_t columns;      /* blocks of CUDA_SPLIT_COLUMNS along dim */
+    int32_t first, last;  /* of the pieces of these groups */
 } CudaSplit;
 
 /* -- loss -- */
@@ -84,7 +89,8 @@ typedef struct CudaLmLoss {
     int32_t first, last;
 } CudaLmLoss;
 
-/* Logits to their gradients, in place: a row of f32 becomes a row of `type` from the same place on. */
+/* Logits to their gradients, in place: a row of f32 becomes a row of `type` from the same place on.
+ */
 typedef struct CudaLmLossGrad {
     float *logits;
     CudaView lse, seed;
@@ -160,7 +166,8 @@ typedef struct CudaAdvance {
     CudaView coef;
 } CudaAdvance;
 
-/* -- tables over tensors: entries in device memory, `first` counts the blocks of the entries before -- */
+/* -- tables over tensors: entries in device memory, `first` counts the blocks of the entries before
+ * -- */
 
 enum {
     CUDA_NORM_BLOCKS = 32,        /* blocks of NORM_SQ_BLOCK elements that one thread block sums */

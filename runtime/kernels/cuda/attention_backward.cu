@@ -3,16 +3,17 @@
 
 /* NAME_D_any: also segments, keep, softcap, dropout. */
 
-#define GRAD(name, ROLE, D)                                                                                   \
-    static_assert(attention_grad_bytes(D, ROLE != GRAD_V, ROLE == GRAD_Q) == GradShape<D, ROLE>::BYTES, \
-                  "as the launch says");                                                                      \
-    KERNEL_ENTRY(attention_grad_##name##_##D, 128, 2, CudaAttention)                                          \
-    {                                                                                                         \
-        attention_grad_rows<D, ROLE, false>(x);                                                               \
-    }                                                                                                         \
-    KERNEL_ENTRY(attention_grad_##name##_##D##_any, 128, 2, CudaAttention)                                    \
-    {                                                                                                         \
-        attention_grad_rows<D, ROLE, true>(x);                                                                \
+#define GRAD(name, ROLE, D)                                                                        \
+    static_assert(attention_grad_bytes(D, ROLE != GRAD_V, ROLE == GRAD_Q) ==                       \
+                      GradShape<D, ROLE>::BYTES,                                                   \
+                  "as the launch says");                                                           \
+    KERNEL_ENTRY(attention_grad_##name##_##D, 128, 2, CudaAttention)                               \
+    {                                                                                              \
+        attention_grad_rows<D, ROLE, false>(x);                                                    \
+    }                                                                                              \
+    KERNEL_ENTRY(attention_grad_##name##_##D##_any, 128, 2, CudaAttention)                         \
+    {                                                                                              \
+        attention_grad_rows<D, ROLE, true>(x);                                                     \
     }
 
 GRAD(q, GRAD_Q, 64)

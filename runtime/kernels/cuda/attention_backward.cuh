@@ -1,6 +1,6 @@
-/* attention_backward: gradients in bf16 on the tensor cores for head sizes up to 128. A block owns 128 rows of a result and
- * goes over the tiles that they meet in one order, so sums are the same in every run. Probabilities come again from q, k
- * and lse. */
+/* attention_backward: gradients in bf16 on the tensor cores for head sizes up to 128. A block owns
+ * 128 rows of a result and goes over the tiles that they meet in one order, so sums are the same in
+ * every run. Probabilities come again from q, k and lse. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 
@@ -15,8 +15,8 @@ struct GradPair {
 
 /* raw: q k; dp: grad v. kept: dropout's factor. lse in units of log 2. */
 template <bool ANY>
-__device__ inline GradPair grad_pair(const CudaAttention &x, float unit, float raw, float dp, float lse, float delta,
-                                     float kept)
+__device__ inline GradPair grad_pair(const CudaAttention &x, float unit, float raw, float dp,
+                                     float lse, float delta, float kept)
 {
     float score = raw, slope = x.scale;
     if (ANY && x.softcap > 0) {
@@ -28,19 +28,22 @@ __device__ inline GradPair grad_pair(const CudaAttention &x, float unit, float r
     return {p * kept, p * (dp * kept - delta) * slope};
 }
 
-/* What a block owns: rows from `first` on of a head. The last queries have the most keys, the first keys the most queries:
- * they go first. */
+/* What a block owns: rows from `first` on of a head. The last queries have the most keys, the first
+ * keys the most queries: they go first. */
 struct GradPlace {
     int first, b, head;
 };
 
-template <int M, bool QUERIES> __device__ inline GradPlace grad_place(const CudaAttention &x, int block)
+template <int M, bool QUERIES>
+__device__ inline GradPlace grad_place(const CudaAttention &x, int block)
 {
-    int tiles = (x.seq + M - 1) / M, heads = QUERIES ? x.heads : x.kv_heads, all = x.batch * heads, tile = block / all;
+    int tiles = (x.seq + M - 1) / M, heads = QUERIES ? x.heads : x.kv_heads, all = x.batch * heads,
+        tile = block / all;
     return {(QUERIES ? tiles - 1 - tile : tile) * M, block % all / heads, block % heads};
 }
 
-/* Where a block is among the tiles of the other side: of `heads` heads one after the other, each [begin, end). */
+/* Where a block is among the tiles of the other side: of `heads` heads one after the other, each
+ * [begin, end). */
 struct GradCursor {
     int head, at;
 };
@@ -49,7 +52,8 @@ template <int D, int ROLE> struct GradShape {
     static constexpr int M = CUDA_ATTENTION_ROWS, N = 32, THREADS = M, LD = D + 8;
     static constexpr bool HAS_DP = ROLE != GRAD_V;
     static constexpr int OWN = (HAS_DP ? 2 : 1) * M * LD, STAGE = 2 * N * LD;
-    static constexpr int STATISTICS = ROLE == GRAD_Q ? 2 * M : 2 * 2 * N; /* lse and delta of queries */
+    static constexpr int STATISTICS =
+        ROLE == GRAD_Q ? 2 * M : 2 * 2 * N; /* lse and delta of queries */
     static constexpr int BYTES = (OWN + 2 * STAGE) * 2 + STATISTICS * 4;
 };
 
@@ -58,7 +62,8 @@ template <int D, int ROLE, bool ANY> struct GradRows {
     static constexpr bool QUERIES = ROLE == GRAD_Q;
     const CudaAttention &x;
     bf16 *own, *stages;
-    float *statistics; /* [lse, delta][M] of the own rows, or where those are keys [2 stages][lse, delta][N] */
+    float *statistics; /* [lse, delta][M] of the own rows, or where those are keys [2 stages][lse,
+                          delta][N] */
     int b, head_first, heads, begin, end;
     SegmentRange rows;
 
@@ -74,7 +79,8 @@ template <int D, int ROLE, bool ANY> struct GradRows {
                 c = {c.head + 1, begin};
                 continue;
             }
-            if (!ANY || !(x.segments || x.keep) || ranges_meet(rows, segment_range(x, b, c.at, S::N, QUERIES)))
+            if (!ANY || !(x.segments || x.keep) ||
+                ranges_meet(rows, segment_range(x, b, c.at, S::N, QUERIES)))
                 break;
             c.at += S::N;
         }
@@ -86,35 +92,43 @@ template <int D, int ROLE, bool ANY> struct GradRows {
         bf16 *to = stages + stage * S::STAGE;
         int head = head_first + c.head;
         if (QUERIES) {
-            load_tile<S::N, D, S::LD, S::THREADS>(to, head_at<bf16>(x.k, b, head), x.k.row, c.at, x.seq, 0, x.dim);
-            load_tile<S::N, D, S::LD, S::THREADS>(to + S::N * S::LD, head_at<bf16>(x.v, b, head), x.v.row, c.at, x.seq, 0,
-                                                  x.dim);
+            load_tile<S::N, D, S::LD, S::THREADS>(to, head_at<bf16>(x.k, b, head), x.k.row, c.at,
+                                                  x.seq, 0, x.dim);
+            load_tile<S::N, D, S::LD, S::THREADS>(to + S::N * S::LD, head_at<bf16>(x.v, b, head),
+                                                  x.v.row, c.at, x.seq, 0, x.dim);
             return;
         }
-        load_tile<S::N, D, S::LD, S::THREADS>(to, head_at<bf16>(x.q, b, head), x.q.row, c.at, x.seq, 0, x.dim);
-        load_tile<S::N, D, S::LD, S::THREADS>(to + S::N * S::LD, head_at<bf16>(x.grad, b, head), x.grad.row, c.at, x.seq, 0,
-                                              x.dim);
+        load_tile<S::N, D, S::LD, S::THREADS>(to, head_at<bf16>(x.q, b, head), x.q.row, c.at, x.seq,
+                                              0, x.dim);
+        load_tile<S::N, D, S::LD, S::THREADS>(to + S::N * S::LD, head_at<bf16>(x.grad, b, head),
+                                              x.grad.row, c.at, x.seq, 0, x.dim);
         int i = (int)threadIdx.x;
         if (i < 2 * S::N) {
-            const float *from = (i < S::N ? x.lse : x.delta) + ((int64_t)b * x.heads + head) * x.seq;
+            const float *from =
+                (i < S::N ? x.lse : x.delta) + ((int64_t)b * x.heads + head) * x.seq;
             bool inside = c.at + i % S::N < x.seq;
-            cp_async4(statistics + stage * 2 * S::N + i, inside ? from + c.at + i % S::N : from, inside);
+            cp_async4(statistics + stage * 2 * S::N + i, inside ? from + c.at + i % S::N : from,
+                      inside);
         }
     }
 };
 
-template <int D, int ROLE, bool ANY> __device__ inline void attention_grad_rows(const CudaAttention &x)
+template <int D, int ROLE, bool ANY>
+__device__ inline void attention_grad_rows(const CudaAttention &x)
 {
     using S = GradShape<D, ROLE>;
     constexpr bool QUERIES = ROLE == GRAD_Q;
-    constexpr int M = S::M, N = S::N, LD = S::LD, NT = N / 8, DT = D / 8, RESULTS = ROLE == GRAD_KV ? 2 : 1;
+    constexpr int M = S::M, N = S::N, LD = S::LD, NT = N / 8, DT = D / 8,
+                  RESULTS = ROLE == GRAD_KV ? 2 : 1;
     constexpr int UNROLL = RESULTS * D == 128 && S::HAS_DP ? 1 : 2;
     DYNAMIC_SHARED(shared);
     GradPlace place = grad_place<M, QUERIES>(x, (int)blockIdx.x);
     int first = place.first, b = place.b, own_head = place.head;
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, row = lane / 4, pair = lane % 4 * 2;
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, row = lane / 4,
+        pair = lane % 4 * 2;
     int own_first = first + warp * 32;
-    GradRows<D, ROLE, ANY> r = {x, (bf16 *)shared, (bf16 *)shared + S::OWN, nullptr, b, 0, 0, 0, 0, {0, 0}};
+    GradRows<D, ROLE, ANY> r = {x, (bf16 *)shared, (bf16 *)shared + S::OWN, nullptr, b, 0, 0, 0,
+                                0, {0, 0}};
     r.statistics = (float *)(r.stages + 2 * S::STAGE);
     r.head_first = QUERIES ? own_head / x.group : own_head * x.group;
     r.heads = QUERIES ? 1 : x.group;
@@ -145,10 +159,11 @@ template <int D, int ROLE, bool ANY> __device__ inline void attention_grad_rows(
         r.statistics[i] = first + i < x.seq ? x.lse[at] * LOG2_E : 0;
         r.statistics[M + i] = first + i < x.seq ? x.delta[at] : 0;
     }
-    load_tile<M, D, LD, S::THREADS>(r.own, head_at<bf16>(QUERIES ? x.q : x.k, b, own_head), (QUERIES ? x.q : x.k).row, first,
-                                    x.seq, 0, x.dim);
+    load_tile<M, D, LD, S::THREADS>(r.own, head_at<bf16>(QUERIES ? x.q : x.k, b, own_head),
+                                    (QUERIES ? x.q : x.k).row, first, x.seq, 0, x.dim);
     if (S::HAS_DP)
-        load_tile<M, D, LD, S::THREADS>(r.own + M * LD, head_at<bf16>(QUERIES ? x.grad : x.v, b, own_head),
+        load_tile<M, D, LD, S::THREADS>(r.own + M * LD,
+                                        head_at<bf16>(QUERIES ? x.grad : x.v, b, own_head),
                                         (QUERIES ? x.grad : x.v).row, first, x.seq, 0, x.dim);
     GradCursor c = r.settle({0, r.begin});
     int stage = 0;
@@ -166,14 +181,16 @@ template <int D, int ROLE, bool ANY> __device__ inline void attention_grad_rows(
         int k_first = QUERIES ? c.at : own_first, k_last = QUERIES ? c.at + N - 1 : own_first + 31;
         if (!sees_none(x, q_first, q_last, k_first, k_last)) {
             const bf16 *other = r.stages + stage * S::STAGE;
-            const float *statistics = QUERIES ? r.statistics + warp * 32 + row : r.statistics + stage * 2 * N;
+            const float *statistics =
+                QUERIES ? r.statistics + warp * 32 + row : r.statistics + stage * 2 * N;
             bool all_seen = !listed && sees_all(x, q_first, q_last, k_first, k_last);
             float s[2][NT][4], dp[2][NT][4];
             clear(s);
             multiply<2, NT, D, UNROLL>(s, r.own + warp * 32 * LD, LD, other, LD);
             clear(dp);
             if (S::HAS_DP)
-                multiply<2, NT, D, UNROLL>(dp, r.own + (M + warp * 32) * LD, LD, other + N * LD, LD);
+                multiply<2, NT, D, UNROLL>(dp, r.own + (M + warp * 32) * LD, LD, other + N * LD,
+                                           LD);
             int head = QUERIES ? own_head : r.head_first + c.head;
             RtStream stream = {0, 0};
             if (ANY && x.threshold)
@@ -200,16 +217,20 @@ template <int D, int ROLE, bool ANY> __device__ inline void attention_grad_rows(
                         int own = m * 16 + half * 8;
 #pragma unroll
                         for (int e = 0; e < 2; e++) {
-                            int own_at = own_first + m * 16 + half * 8 + row, at = c.at + n * 8 + pair + e;
-                            int q = QUERIES ? own_at : at, k = QUERIES ? at : own_at, i = half * 2 + e;
+                            int own_at = own_first + m * 16 + half * 8 + row,
+                                at = c.at + n * 8 + pair + e;
+                            int q = QUERIES ? own_at : at, k = QUERIES ? at : own_at,
+                                i = half * 2 + e;
                             float kept = 1;
                             if (ANY && x.threshold)
                                 kept = dropout_factor(x, rt_random_absorb(stream, (uint32_t)q), k);
-                            g[e] = grad_pair<ANY>(x, unit, s[m][n][i], dp[m][n][i], QUERIES ? statistics[own] : lse[e],
+                            g[e] = grad_pair<ANY>(x, unit, s[m][n][i], dp[m][n][i],
+                                                  QUERIES ? statistics[own] : lse[e],
                                                   QUERIES ? statistics[M + own] : delta[e], kept);
                             bool sees = all_seen || (k > row_low(x, q) && k <= row_high(x, q));
                             if (listed)
-                                sees = sees && segment[e] == own_segment[m][half] && is_seen[e] && own_kept[m][half];
+                                sees = sees && segment[e] == own_segment[m][half] && is_seen[e] &&
+                                       own_kept[m][half];
                             if (!sees)
                                 g[e] = {0, 0};
                         }
@@ -234,11 +255,12 @@ template <int D, int ROLE, bool ANY> __device__ inline void attention_grad_rows(
     bf16 *staged = r.own + warp * 32 * LD;
     place = grad_place<M, QUERIES>(x, block_again());
     if (to.at)
-        store_rows<2, DT>(staged, LD, result[0], one, head_at<bf16>(to, place.b, place.head), to.row, own_first, x.seq, 0,
-                          x.dim);
+        store_rows<2, DT>(staged, LD, result[0], one, head_at<bf16>(to, place.b, place.head),
+                          to.row, own_first, x.seq, 0, x.dim);
     if (ROLE == GRAD_KV && x.dv.at)
-        store_rows<2, DT>(staged, LD, result[RESULTS - 1], one, head_at<bf16>(x.dv, place.b, place.head), x.dv.row, own_first,
-                          x.seq, 0, x.dim);
+        store_rows<2, DT>(staged, LD, result[RESULTS - 1], one,
+                          head_at<bf16>(x.dv, place.b, place.head), x.dv.row, own_first, x.seq, 0,
+                          x.dim);
 }
 
 /* delta = rowsum(grad * o), a warp per row. */
@@ -248,8 +270,10 @@ template <typename T> __device__ inline void attention_delta(const CudaAttention
     int64_t index = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp; /* [batch, seq, heads] */
     if (index >= (int64_t)x.batch * x.seq * x.heads)
         return;
-    int head = (int)(index % x.heads), row = (int)(index / x.heads % x.seq), b = (int)(index / x.heads / x.seq);
-    const T *o = head_at<T>(x.o, b, head) + row * x.o.row, *grad = head_at<T>(x.grad, b, head) + row * x.grad.row;
+    int head = (int)(index % x.heads), row = (int)(index / x.heads % x.seq),
+        b = (int)(index / x.heads / x.seq);
+    const T *o = head_at<T>(x.o, b, head) + row * x.o.row,
+            *grad = head_at<T>(x.grad, b, head) + row * x.grad.row;
     float sum = 0;
     bool by_eight = (((uintptr_t)o | (uintptr_t)grad) % 16 == 0) && x.dim % 8 == 0;
     if (by_eight) {

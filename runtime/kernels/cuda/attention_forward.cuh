@@ -1,12 +1,27 @@
-/* attention_forward: o and lse in bf16 on the tensor cores (mma.sync). ANY: segments, keep, softcap, dropout too. */
+/* attention_forward: o and lse in bf16 on the tensor cores (mma.sync). ANY: segments, keep,
+ * softcap, dropout too. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_FORWARD_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_FORWARD_CUH
 
 #include "runtime/kernels/cuda/attention.cuh"
 
-/* Softcap and mask of a warp's scores: rows from q_first on, MT * 16 of them, keys from k_first on, NT * 8. */
+/* What a block owns: queries from `first` on of a head. The last queries have the most keys: they
+ * go first. */
+struct ForwardPlace {
+    int first, b, head;
+};
+
+template <int M> __device__ inline ForwardPlace forward_place(const CudaAttention &x, int block)
+{
+    int heads = x.batch * x.heads, tiles = (x.seq + M - 1) / M;
+    return {(tiles - 1 - block / heads) * M, block % heads / x.heads, block % x.heads};
+}
+
+/* Softcap and mask of a warp's scores: rows from q_first on, MT * 16 of them, keys from k_first on,
+ * NT * 8. */
 template <bool ANY, int MT, int NT>
-__device__ inline void mask_scores(const CudaAttention &x, int b, float (&s)[MT][NT][4], int q_first, int k_first)
+__device__ inline void mask_scores(const CudaAttention &x, int b, float (&s)[MT][NT][4],
+                                   int q_first, int k_first)
 {
     int lane = (int)threadIdx.x % WARP, row = lane / 4, pair = lane % 4 * 2;
     if (ANY && x.softcap > 0) {
@@ -42,7 +57,8 @@ __device__ inline void mask_scores(const CudaAttention &x, int b, float (&s)[MT]
 }
 
 /* The largest score of each row so far, over the lanes of a quad. */
-template <int MT, int NT> __device__ inline void row_most(const float (&s)[MT][NT][4], float (&most)[MT][2])
+template <int MT, int NT>
+__device__ inline void row_most(const float (&s)[MT][NT][4], float (&most)[MT][2])
 {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -57,10 +73,12 @@ template <int MT, int NT> __device__ inline void row_most(const float (&s)[MT][N
         }
 }
 
-/* Scores to probabilities (not yet divided by their sum). before: the maxima that `sum` and o go by; rescaled to `most`. */
+/* Scores to probabilities (not yet divided by their sum). before: the maxima that `sum` and o go
+ * by; rescaled to `most`. */
 template <int MT, int NT, int DT>
-__device__ inline void probabilities(float unit, float (&s)[MT][NT][4], const float (&before)[MT][2],
-                                     const float (&most)[MT][2], float (&sum)[MT][2], float (&o)[MT][DT][4])
+__device__ inline void probabilities(float unit, float (&s)[MT][NT][4],
+                                     const float (&before)[MT][2], const float (&most)[MT][2],
+                                     float (&sum)[MT][2], float (&o)[MT][DT][4])
 {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -88,7 +106,8 @@ __device__ inline void probabilities(float unit, float (&s)[MT][NT][4], const fl
 }
 
 template <int MT, int NT>
-__device__ inline void drop(const CudaAttention &x, int b, int head, float (&s)[MT][NT][4], int q_first, int k_first)
+__device__ inline void drop(const CudaAttention &x, int b, int head, float (&s)[MT][NT][4],
+                            int q_first, int k_first)
 {
     RtStream stream = dropout_stream(x, b, head);
     int lane = (int)threadIdx.x % WARP, row = lane / 4, pair = lane % 4 * 2;
@@ -96,7 +115,8 @@ __device__ inline void drop(const CudaAttention &x, int b, int head, float (&s)[
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            RtStream of_row = rt_random_absorb(stream, (uint32_t)(q_first + m * 16 + half * 8 + row));
+            RtStream of_row =
+                rt_random_absorb(stream, (uint32_t)(q_first + m * 16 + half * 8 + row));
 #pragma unroll
             for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -107,10 +127,12 @@ __device__ inline void drop(const CudaAttention &x, int b, int head, float (&s)[
 
 /* 1 / sum of each row and its lse. */
 template <int MT>
-__device__ inline void finish_rows(const CudaAttention &x, float unit, const float (&most)[MT][2], const float (&sum)[MT][2],
-                                   float *lse, int q_first, bool writes, float (&out_factor)[MT][2])
+__device__ inline void finish_rows(const CudaAttention &x, float unit, const float (&most)[MT][2],
+                                   const float (&sum)[MT][2], const ForwardPlace &place,
+                                   int q_first, bool writes, float (&out_factor)[MT][2])
 {
     int lane = (int)threadIdx.x % WARP;
+    float *lse = x.lse ? x.lse + ((int64_t)place.b * x.heads + place.head) * x.seq : nullptr;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -119,13 +141,15 @@ __device__ inline void finish_rows(const CudaAttention &x, float unit, const flo
             int q = q_first + m * 16 + half * 8 + lane / 4;
             out_factor[m][half] = total == 0 ? 0.0f : 1.0f / total;
             if (writes && lane % 4 == 0 && lse && q < x.seq)
-                lse[q] = total == 0 ? infinity() : most[m][half] * unit * (1 / LOG2_E) + logf(total);
+                lse[q] =
+                    total == 0 ? infinity() : most[m][half] * unit * (1 / LOG2_E) + logf(total);
         }
 }
 
 /* The next tile of keys at or behind k that may be seen by rows of the segments `rows`. */
 template <bool ANY, int N>
-__device__ inline int next_keys(const CudaAttention &x, int b, const SegmentRange &rows, int k, int end)
+__device__ inline int next_keys(const CudaAttention &x, int b, const SegmentRange &rows, int k,
+                                int end)
 {
     if (ANY && (x.segments || x.keep))
         while (k < end && !ranges_meet(rows, segment_range(x, b, k, N, true)))
@@ -133,17 +157,18 @@ __device__ inline int next_keys(const CudaAttention &x, int b, const SegmentRang
     return k;
 }
 
-/* -- head sizes up to 128: a warp has 32 rows and all columns of o; probabilities stay in registers -- */
+/* -- head sizes up to 128: a warp has 32 rows and all columns of o; probabilities stay in registers
+ * -- */
 
 template <int D, bool ANY> __device__ inline void attention_rows(const CudaAttention &x)
 {
     constexpr int M = CUDA_ATTENTION_ROWS, N = 64, THREADS = M, LD = D + 8, DT = D / 8;
-    constexpr int AT_ONCE = D == 64 ? 64 : 32, NT = AT_ONCE / 8; /* keys whose scores are in registers */
+    constexpr int AT_ONCE = D == 64 ? 64 : 32,
+                  NT = AT_ONCE / 8; /* keys whose scores are in registers */
     DYNAMIC_SHARED(shared);
     bf16 *queries = (bf16 *)shared, *stages = queries + M * LD;
-    int heads = x.batch * x.heads, tiles = (x.seq + M - 1) / M;
-    int first = (tiles - 1 - (int)blockIdx.x / heads) * M; /* the last queries have the most keys: they go first */
-    int b = (int)blockIdx.x % heads / x.heads, head = (int)blockIdx.x % x.heads, kv_head = head / x.group;
+    ForwardPlace place = forward_place<M>(x, (int)blockIdx.x);
+    int first = place.first, b = place.b, head = place.head, kv_head = head / x.group;
     int warp = (int)threadIdx.x / WARP, q_first = first + warp * 32;
     const bf16 *k_at = head_at<bf16>(x.k, b, kv_head), *v_at = head_at<bf16>(x.v, b, kv_head);
     float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<ANY>(x);
@@ -161,7 +186,8 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
 
     int end = keys_end(x, first + M), stage = 0;
     int k = next_keys<ANY, N>(x, b, rows, keys_begin(x, first) / N * N, end);
-    load_tile<M, D, LD, THREADS>(queries, head_at<bf16>(x.q, b, head), x.q.row, first, x.seq, 0, x.dim);
+    load_tile<M, D, LD, THREADS>(queries, head_at<bf16>(x.q, b, head), x.q.row, first, x.seq, 0,
+                                 x.dim);
     if (k < end) {
         load_tile<N, D, LD, THREADS>(stages, k_at, x.k.row, k, x.seq, 0, x.dim);
         load_tile<N, D, LD, THREADS>(stages + N * LD, v_at, x.v.row, k, x.seq, 0, x.dim);
@@ -206,21 +232,23 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
             sum[m][half] += __shfl_xor_sync(ALL_LANES, sum[m][half], 1);
             sum[m][half] += __shfl_xor_sync(ALL_LANES, sum[m][half], 2);
         }
-    float *lse = x.lse ? x.lse + ((int64_t)b * x.heads + head) * x.seq : nullptr;
-    finish_rows<2>(x, unit, most, sum, lse, q_first, true, factor);
-    store_rows<2, DT>(queries + warp * 32 * LD, LD, o, factor, head_at<bf16>(x.o, b, head), x.o.row, q_first, x.seq, 0,
-                      x.dim);
+    place = forward_place<M>(x, block_again());
+    finish_rows<2>(x, unit, most, sum, place, q_first, true, factor);
+    store_rows<2, DT>(queries + warp * 32 * LD, LD, o, factor,
+                      head_at<bf16>(x.o, place.b, place.head), x.o.row, q_first, x.seq, 0, x.dim);
 }
 
-/* -- head sizes 256 and 512: warps in rows and columns. A warp has 32 rows, 32 keys of the scores, 128 columns of o;
- * probabilities go through shared memory; keys and values come in pieces, a ring of them -- */
+/* -- head sizes 256 and 512: warps in rows and columns. A warp has 32 rows, 32 keys of the scores,
+ * 128 columns of o; probabilities go through shared memory; keys and values come in pieces, a ring
+ * of them -- */
 
 template <int D> struct WideShape {
     static constexpr int WN = D / 128, WM = 8 / WN, M = WM * 32, N = WN * 32;
-    static constexpr int KD = D == 256 ? 256 : 128, VK = D == 256 ? 64 : 32; /* columns of a piece of keys, rows of v's */
+    static constexpr int KD = D == 256 ? 256 : 128,
+                         VK = D == 256 ? 64 : 32; /* columns of a piece of keys, rows of v's */
     static constexpr int K_PIECES = D / KD, V_PIECES = N / VK, SLOTS = 4;
     static constexpr int LDQ = D + 8, LDK = KD + 8, LDV = D + 8, LDP = N + 8;
-    static constexpr int SLOT = N * LDK > VK * LDV ? N * LDK : VK * LDV;
+    static constexpr int SLOT = N * LDK > VK *LDV ? N *LDK : VK *LDV;
     static constexpr int ELEMENTS = M * LDQ + M * LDP + SLOTS * SLOT;
     static constexpr int BYTES = ELEMENTS * 2 + WN * M * 4;
 };
@@ -238,9 +266,11 @@ template <int D, bool ANY> struct WideLoader {
         if (k < end) {
             bf16 *to = ring + slot * S::SLOT;
             if (piece < S::K_PIECES)
-                load_tile<S::N, S::KD, S::LDK, 256>(to, k_at, x.k.row, k, x.seq, piece * S::KD, x.dim);
+                load_tile<S::N, S::KD, S::LDK, 256>(to, k_at, x.k.row, k, x.seq, piece * S::KD,
+                                                    x.dim);
             else
-                load_tile<S::VK, D, S::LDV, 256>(to, v_at, x.v.row, k + (piece - S::K_PIECES) * S::VK, x.seq, 0, x.dim);
+                load_tile<S::VK, D, S::LDV, 256>(
+                    to, v_at, x.v.row, k + (piece - S::K_PIECES) * S::VK, x.seq, 0, x.dim);
             if (++piece == S::K_PIECES + S::V_PIECES) {
                 piece = 0;
                 k = next_keys<ANY, S::N>(x, b, rows, k + S::N, end);
@@ -251,7 +281,8 @@ template <int D, bool ANY> struct WideLoader {
     }
 };
 
-/* Waits for the oldest piece on its way, and sends for another in the place of the one before it. */
+/* Waits for the oldest piece on its way, and sends for another in the place of the one before it.
+ */
 template <int D, bool ANY> __device__ inline void wide_step(WideLoader<D, ANY> &loader)
 {
     cp_async_wait<WideShape<D>::SLOTS - 2>();
@@ -266,10 +297,10 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
     DYNAMIC_SHARED(shared);
     bf16 *queries = (bf16 *)shared, *kept = queries + M * S::LDQ, *ring = kept + M * S::LDP;
     float *exchange = (float *)(queries + S::ELEMENTS); /* [WN][M] */
-    int heads = x.batch * x.heads, tiles = (x.seq + M - 1) / M;
-    int first = (tiles - 1 - (int)blockIdx.x / heads) * M;
-    int b = (int)blockIdx.x % heads / x.heads, head = (int)blockIdx.x % x.heads, kv_head = head / x.group;
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, wm = warp / S::WN, wn = warp % S::WN;
+    ForwardPlace place = forward_place<M>(x, (int)blockIdx.x);
+    int first = place.first, b = place.b, head = place.head, kv_head = head / x.group;
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, wm = warp / S::WN,
+        wn = warp % S::WN;
     int row = wm * 32, q_first = first + row, end = keys_end(x, first + M), slot = 0;
     float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<ANY>(x);
     SegmentRange rows = {0, 0};
@@ -285,9 +316,11 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
         }
 
     int k = next_keys<ANY, N>(x, b, rows, keys_begin(x, first) / N * N, end);
-    WideLoader<D, ANY> loader = {x, head_at<bf16>(x.k, b, kv_head), head_at<bf16>(x.v, b, kv_head), ring, rows, b, end, k, 0,
-                                 0};
-    load_tile<M, D, S::LDQ, 256>(queries, head_at<bf16>(x.q, b, head), x.q.row, first, x.seq, 0, x.dim);
+    WideLoader<D, ANY> loader = {
+        x, head_at<bf16>(x.k, b, kv_head), head_at<bf16>(x.v, b, kv_head), ring, rows, b, end, k, 0,
+        0};
+    load_tile<M, D, S::LDQ, 256>(queries, head_at<bf16>(x.q, b, head), x.q.row, first, x.seq, 0,
+                                 x.dim);
     for (int i = 0; i < S::SLOTS - 1; i++)
         loader.next();
     while (k < end) {
@@ -296,8 +329,9 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
 #pragma unroll 1
         for (int piece = 0; piece < S::K_PIECES; piece++) {
             wide_step(loader);
-            multiply<2, 4, S::KD, ANY ? 1 : 2>(s, queries + row * S::LDQ + piece * S::KD, S::LDQ,
-                                  ring + slot * S::SLOT + wn * 32 * S::LDK, S::LDK);
+            multiply<2, 4, S::KD, ANY && D == 512 ? 1 : 2>(
+                s, queries + row * S::LDQ + piece * S::KD, S::LDQ,
+                ring + slot * S::SLOT + wn * 32 * S::LDK, S::LDK);
             slot = (slot + 1) % S::SLOTS;
         }
         mask_scores<ANY>(x, b, s, q_first, k + wn * 32);
@@ -315,7 +349,8 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
             for (int half = 0; half < 2; half++)
 #pragma unroll
                 for (int i = 0; i < S::WN; i++)
-                    most[m][half] = fmaxf(most[m][half], exchange[i * M + row + m * 16 + half * 8 + lane / 4]);
+                    most[m][half] =
+                        fmaxf(most[m][half], exchange[i * M + row + m * 16 + half * 8 + lane / 4]);
         probabilities(unit, s, before, most, sum, o);
         if (ANY && x.threshold)
             drop(x, b, head, s, q_first, k + wn * 32);
@@ -325,13 +360,14 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
             for (int n = 0; n < 4; n++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
-                    *(uint32_t *)(kept + (row + m * 16 + half * 8 + lane / 4) * S::LDP + wn * 32 + n * 8 + lane % 4 * 2) =
+                    *(uint32_t *)(kept + (row + m * 16 + half * 8 + lane / 4) * S::LDP + wn * 32 +
+                                  n * 8 + lane % 4 * 2) =
                         pack_bf16(s[m][n][half * 2], s[m][n][half * 2 + 1]);
 #pragma unroll 1
         for (int piece = 0; piece < S::V_PIECES; piece++) {
             wide_step(loader); /* its barrier also lets `kept` be read */
             const bf16 *v = ring + slot * S::SLOT + wn * 128;
-#pragma unroll
+#pragma unroll(ANY ? 1 : S::VK / 16)
             for (int i = 0; i < S::VK; i += 16) {
                 uint32_t a[2][4], bb[4];
                 load_a(a[0], kept + row * S::LDP + piece * S::VK + i, S::LDP);
@@ -371,10 +407,11 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
             for (int i = 0; i < S::WN; i++)
                 sum[m][half] += exchange[i * M + row + m * 16 + half * 8 + lane / 4];
         }
-    float *lse = x.lse ? x.lse + ((int64_t)b * x.heads + head) * x.seq : nullptr;
-    finish_rows<2>(x, unit, most, sum, lse, q_first, wn == 0, factor);
+    place = forward_place<M>(x, block_again());
+    finish_rows<2>(x, unit, most, sum, place, q_first, wn == 0, factor);
     constexpr int LDO = 128 + 8;
-    store_rows<2, DT>(ring + warp * 32 * LDO, LDO, o, factor, head_at<bf16>(x.o, b, head), x.o.row, q_first, x.seq, wn * 128,
+    store_rows<2, DT>(ring + warp * 32 * LDO, LDO, o, factor,
+                      head_at<bf16>(x.o, place.b, place.head), x.o.row, q_first, x.seq, wn * 128,
                       x.dim);
 }
 

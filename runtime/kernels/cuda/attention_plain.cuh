@@ -1,5 +1,6 @@
-/* attention_plain: attention and its gradients in f32 without tensor cores, for every head size up to 512 and every mask: what
- * f32 models run, and what the fast kernels are held against. A block owns 32 rows; eight threads share a row. */
+/* attention_plain: attention and its gradients in f32 without tensor cores, for every head size up
+ * to 512 and every mask: what f32 models run, and what the fast kernels are held against. A block
+ * owns 32 rows; eight threads share a row. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_PLAIN_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_PLAIN_CUH
 
@@ -10,21 +11,25 @@ constexpr int PLAIN_THREADS = 256, PLAIN_M = CUDA_PLAIN_ROWS;
 template <int D, int N> struct PlainShape {
     static constexpr int LD = D + 4, LDS = N + 1;
     static constexpr int FORWARD_BYTES = (PLAIN_M * LD + 2 * N * LD + PLAIN_M * LDS) * 4;
-    static constexpr int BACKWARD_BYTES = (2 * PLAIN_M * LD + 2 * N * LD + 2 * PLAIN_M * LDS + 2 * N) * 4;
+    static constexpr int BACKWARD_BYTES =
+        (2 * PLAIN_M * LD + 2 * N * LD + 2 * PLAIN_M * LDS + 2 * N) * 4;
 };
 
 template <int D, int LD, typename T>
-__device__ inline void plain_load(float *to, int rows, const T *from, int64_t row_stride, int first, int seq, int dim)
+__device__ inline void plain_load(float *to, int rows, const T *from, int64_t row_stride, int first,
+                                  int seq, int dim)
 {
     for (int i = (int)threadIdx.x; i < rows * D; i += PLAIN_THREADS) {
         int r = i / D, d = i % D;
-        to[r * LD + d] = first + r < seq && d < dim ? to_f32(from[(first + r) * row_stride + d]) : 0.0f;
+        to[r * LD + d] =
+            first + r < seq && d < dim ? to_f32(from[(first + r) * row_stride + d]) : 0.0f;
     }
 }
 
 /* Of the thread's row with rows `part`, `part` + 8, ... of the other side. */
 template <int D, int LD, int EACH>
-__device__ inline void plain_scores(float (&s)[EACH], const float *row, const float *others, int part)
+__device__ inline void plain_scores(float (&s)[EACH], const float *row, const float *others,
+                                    int part)
 {
 #pragma unroll
     for (int i = 0; i < EACH; i++)
@@ -41,7 +46,8 @@ __device__ inline void plain_scores(float (&s)[EACH], const float *row, const fl
 
 /* The thread's columns are part * 4 + 32 i + 0..3. */
 template <int D, int LD, int N>
-__device__ inline void plain_add(float (&sum)[D / 8], const float *weights, const float *others, int part)
+__device__ inline void plain_add(float (&sum)[D / 8], const float *weights, const float *others,
+                                 int part)
 {
     for (int j = 0; j < N; j++) {
         float w = weights[j];
@@ -57,8 +63,8 @@ __device__ inline void plain_add(float (&sum)[D / 8], const float *weights, cons
 }
 
 template <int D, typename T>
-__device__ inline void plain_store(const CudaHeads &heads, int b, int head, int row, int seq, int dim, int part,
-                                   const float (&sum)[D / 8], float factor)
+__device__ inline void plain_store(const CudaHeads &heads, int b, int head, int row, int seq,
+                                   int dim, int part, const float (&sum)[D / 8], float factor)
 {
     if (!heads.at || row >= seq)
         return;
@@ -73,7 +79,8 @@ __device__ inline void plain_store(const CudaHeads &heads, int b, int head, int 
 
 __device__ inline bool plain_sees(const CudaAttention &x, int b, int q, int k)
 {
-    return k > row_low(x, q) && k <= row_high(x, q) && segment_of(x, b, q) == segment_of(x, b, k) && is_kept(x, b, k);
+    return k > row_low(x, q) && k <= row_high(x, q) && segment_of(x, b, q) == segment_of(x, b, k) &&
+           is_kept(x, b, k);
 }
 
 __device__ inline float plain_kept(const CudaAttention &x, const RtStream &stream, int q, int k)
@@ -86,11 +93,14 @@ template <typename T, int D, int N> __device__ inline void attention_plain(const
     using S = PlainShape<D, N>;
     constexpr int LD = S::LD, LDS = S::LDS, EACH = N / 8;
     DYNAMIC_SHARED(shared);
-    float *queries = (float *)shared, *keys = queries + PLAIN_M * LD, *values = keys + N * LD, *kept = values + N * LD;
+    float *queries = (float *)shared, *keys = queries + PLAIN_M * LD, *values = keys + N * LD,
+          *kept = values + N * LD;
     int heads = x.batch * x.heads, tiles = (x.seq + PLAIN_M - 1) / PLAIN_M;
     int first = (tiles - 1 - (int)blockIdx.x / heads) * PLAIN_M;
-    int b = (int)blockIdx.x % heads / x.heads, head = (int)blockIdx.x % x.heads, kv_head = head / x.group;
-    int local = (int)threadIdx.x / 8, part = (int)threadIdx.x % 8, q = first + local, end = keys_end(x, first + PLAIN_M);
+    int b = (int)blockIdx.x % heads / x.heads, head = (int)blockIdx.x % x.heads,
+        kv_head = head / x.group;
+    int local = (int)threadIdx.x / 8, part = (int)threadIdx.x % 8, q = first + local,
+        end = keys_end(x, first + PLAIN_M);
     float o[D / 8], s[EACH], most = minus_infinity(), sum = 0;
     RtStream stream = {0, 0};
     if (x.threshold)
@@ -142,8 +152,8 @@ template <typename T, int D, int N> __device__ inline void attention_plain(const
 }
 
 /* p and ds of a pair. */
-__device__ inline void plain_pair(const CudaAttention &x, float raw, float dp, float lse, float delta, float kept, bool sees,
-                                  float *out_p, float *out_ds)
+__device__ inline void plain_pair(const CudaAttention &x, float raw, float dp, float lse,
+                                  float delta, float kept, bool sees, float *out_p, float *out_ds)
 {
     float score = raw * x.scale, slope = x.scale;
     if (x.softcap > 0) {
@@ -156,22 +166,28 @@ __device__ inline void plain_pair(const CudaAttention &x, float raw, float dp, f
     *out_ds = sees ? p * (dp * kept - delta) * slope : 0;
 }
 
-/* QUERIES: dq of a tile of queries; else dk and dv of a tile of keys, over the group's heads and their queries in order. */
-template <typename T, int D, int N, bool QUERIES> __device__ inline void attention_grad_plain(const CudaAttention &x)
+/* QUERIES: dq of a tile of queries; else dk and dv of a tile of keys, over the group's heads and
+ * their queries in order. */
+template <typename T, int D, int N, bool QUERIES>
+__device__ inline void attention_grad_plain(const CudaAttention &x)
 {
     using S = PlainShape<D, N>;
     constexpr int LD = S::LD, LDS = S::LDS, EACH = N / 8;
     DYNAMIC_SHARED(shared);
-    float *own1 = (float *)shared, *own2 = own1 + PLAIN_M * LD, *other1 = own2 + PLAIN_M * LD, *other2 = other1 + N * LD;
+    float *own1 = (float *)shared, *own2 = own1 + PLAIN_M * LD, *other1 = own2 + PLAIN_M * LD,
+          *other2 = other1 + N * LD;
     float *probability = other2 + N * LD, *gradient = probability + PLAIN_M * LDS;
     float *other_lse = gradient + PLAIN_M * LDS, *other_delta = other_lse + N;
-    int heads = QUERIES ? x.heads : x.kv_heads, all = x.batch * heads, tiles = (x.seq + PLAIN_M - 1) / PLAIN_M;
-    int tile = (int)blockIdx.x / all, b = (int)blockIdx.x % all / heads, own_head = (int)blockIdx.x % heads;
+    int heads = QUERIES ? x.heads : x.kv_heads, all = x.batch * heads,
+        tiles = (x.seq + PLAIN_M - 1) / PLAIN_M;
+    int tile = (int)blockIdx.x / all, b = (int)blockIdx.x % all / heads,
+        own_head = (int)blockIdx.x % heads;
     int first = (QUERIES ? tiles - 1 - tile : tile) * PLAIN_M;
     int local = (int)threadIdx.x / 8, part = (int)threadIdx.x % 8, row = first + local;
     int begin = (QUERIES ? keys_begin(x, first) : queries_begin(x, first)) / N * N;
     int end = QUERIES ? keys_end(x, first + PLAIN_M) : queries_end(x, min(first + PLAIN_M, x.seq));
-    int head_first = QUERIES ? own_head / x.group : own_head * x.group, head_end = head_first + (QUERIES ? 1 : x.group);
+    int head_first = QUERIES ? own_head / x.group : own_head * x.group,
+        head_end = head_first + (QUERIES ? 1 : x.group);
     float sum1[D / 8], sum2[QUERIES ? 8 : D / 8], s[EACH], dp[EACH];
     float lse = 0, delta = 0;
     if (QUERIES && row < x.seq) {
@@ -209,8 +225,9 @@ template <typename T, int D, int N, bool QUERIES> __device__ inline void attenti
             for (int i = 0; i < EACH; i++) {
                 int j = part + 8 * i, q = QUERIES ? row : at + j, k = QUERIES ? at + j : row;
                 float l = QUERIES ? lse : other_lse[j], d = QUERIES ? delta : other_delta[j];
-                plain_pair(x, s[i], dp[i], l, d, plain_kept(x, stream, q, k), plain_sees(x, b, q, k),
-                           &probability[local * LDS + j], &gradient[local * LDS + j]);
+                plain_pair(x, s[i], dp[i], l, d, plain_kept(x, stream, q, k),
+                           plain_sees(x, b, q, k), &probability[local * LDS + j],
+                           &gradient[local * LDS + j]);
             }
             __syncwarp();
             plain_add<D, LD, N>(sum1, gradient + local * LDS, other1, part);

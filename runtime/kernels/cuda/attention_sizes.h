@@ -1,4 +1,5 @@
-/* attention_sizes: shared memory of the attention kernels in bytes; D: the head size that a kernel is made for. */
+/* attention_sizes: shared memory of the attention kernels in bytes; D: the head size that a kernel
+ * is made for. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_SIZES_H
 #define RUNTIME_KERNELS_CUDA_ATTENTION_SIZES_H
 
@@ -9,20 +10,25 @@
 #define attention_wide_rows(D) ((D) == 256 ? 128 : 64)
 #define attention_wide_keys(D) ((D) == 256 ? 64 : 128)
 #define attention_wide_piece(D) ((D) == 256 ? 64 * (256 + 8) : 128 * (128 + 8))
-#define attention_wide_bytes(D)                                                                           \
-    ((attention_wide_rows(D) * ((D) + 8) + attention_wide_rows(D) * (attention_wide_keys(D) + 8) +        \
-      4 * attention_wide_piece(D)) * 2 + (D) / 128 * attention_wide_rows(D) * 4)
+#define attention_wide_bytes(D)                                                                    \
+    ((attention_wide_rows(D) * ((D) + 8) + attention_wide_rows(D) * (attention_wide_keys(D) + 8) + \
+      4 * attention_wide_piece(D)) *                                                               \
+         2 +                                                                                       \
+     (D) / 128 * attention_wide_rows(D) * 4)
 
-/* one or two operands of 128 rows; two of 32 rows, twice; lse and delta of 128 queries, or of 32, twice */
-#define attention_grad_bytes(D, two, queries) \
+/* one or two operands of 128 rows; two of 32 rows, twice; lse and delta of 128 queries, or of 32,
+ * twice */
+#define attention_grad_bytes(D, two, queries)                                                      \
     ((((two) ? 2 : 1) * 128 + 2 * 2 * 32) * ((D) + 8) * 2 + ((queries) ? 2 * 128 : 2 * 2 * 32) * 4)
 
-/* four stages of two operands of 128 rows and 64 columns; P and dS of a tile; lse and delta, twice */
+/* four stages of two operands of 128 rows and 64 columns; P and dS of a tile; lse and delta, twice
+ */
 #define attention_scores_bytes ((4 * 2 * 128 * 72 + 2 * 128 * 136) * 2 + 2 * 2 * 128 * 4)
 #define attention_products_bytes (4 * (128 * 72 + 64 * 264) * 2)
 
 /* 32 own rows; 32 (16) of the other side; scores */
 #define attention_plain_bytes(D) ((32 + 2 * 32) * ((D) + 4) * 4 + 32 * 33 * 4)
-#define attention_grad_plain_bytes(D) ((2 * 32 + 2 * 16) * ((D) + 4) * 4 + 2 * 32 * 17 * 4 + 2 * 16 * 4)
+#define attention_grad_plain_bytes(D)                                                              \
+    ((2 * 32 + 2 * 16) * ((D) + 4) * 4 + 2 * 32 * 17 * 4 + 2 * 16 * 4)
 
 #endif

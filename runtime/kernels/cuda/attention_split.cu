@@ -1,7 +1,8 @@
 #include "runtime/kernels/cuda/attention_split.cuh"
 #include "runtime/kernels/cuda/attention_sizes.h"
 
-static_assert(attention_scores_bytes == SCORE_BYTES && attention_products_bytes == PRODUCT_BYTES, "as the launch says");
+static_assert(attention_scores_bytes == SCORE_BYTES && attention_products_bytes == PRODUCT_BYTES,
+              "as the launch says");
 
 KERNEL_ENTRY(attention_split_scores, 256, 1, CudaSplit)
 {
@@ -17,4 +18,3 @@ KERNEL_ENTRY(attention_split_products, 256, 1, CudaSplit)
 {
     split_products(x);
 }
-

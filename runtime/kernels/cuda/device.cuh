@@ -1,4 +1,5 @@
-/* device: what the CUDA kernels share: elements by type and view, sums over warps and blocks, faults. */
+/* device: what the CUDA kernels share: elements by type and view, sums over warps and blocks,
+ * faults. */
 #ifndef RUNTIME_KERNELS_CUDA_DEVICE_CUH
 #define RUNTIME_KERNELS_CUDA_DEVICE_CUH
 
@@ -71,7 +72,8 @@ __device__ inline void store_f32(void *at, int type, int64_t i, float x)
 
 __device__ inline double load_scalar(const CudaView &view)
 {
-    return view.type == CUDA_F64 ? *(const double *)view.at : (double)load_f32(view.at, view.type, 0);
+    return view.type == CUDA_F64 ? *(const double *)view.at
+                                 : (double)load_f32(view.at, view.type, 0);
 }
 
 __device__ inline void store_scalar(const CudaView &view, double x)
@@ -103,7 +105,8 @@ __device__ inline void load8(float (&to)[8], const float *at)
 
 __device__ inline void store8(bf16 *at, const float (&x)[8])
 {
-    *(uint4 *)at = make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
+    *(uint4 *)at = make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
+                              pack_bf16(x[6], x[7]));
 }
 
 __device__ inline void store8(float *at, const float (&x)[8])
@@ -137,7 +140,8 @@ __device__ inline int64_t view_at(const CudaView &view, int64_t e)
     return row * view.pitch + (e - row * view.run);
 }
 
-/* Whether eight elements from any multiple of eight on lie beside each other, at a place that 16 bytes divide. */
+/* Whether eight elements from any multiple of eight on lie beside each other, at a place that 16
+ * bytes divide. */
 __device__ inline bool view_by_eight(const CudaView &view)
 {
     uintptr_t bits = (uintptr_t)view.at % 16;
@@ -180,7 +184,8 @@ __device__ inline int warp_max(int x)
 
 /* -- faults -- */
 
-__device__ inline void raise_fault(const CudaFault &fault, int64_t code, int64_t index, int64_t value, int64_t limit)
+__device__ inline void raise_fault(const CudaFault &fault, int64_t code, int64_t index,
+                                   int64_t value, int64_t limit)
 {
     if (atomicCAS((unsigned long long *)fault.at, 0ull, (unsigned long long)code) != 0)
         return;

@@ -18,7 +18,8 @@ KERNEL_ENTRY(embed, 128, 8, CudaEmbed)
         return;
     }
     for (int64_t c = threadIdx.x; c < x.width; c += 128) {
-        float v = inside ? load_f32(x.table.at, x.table.type, view_at(x.table, id * x.width + c)) : 0;
+        float v =
+            inside ? load_f32(x.table.at, x.table.type, view_at(x.table, id * x.width + c)) : 0;
         store_f32(x.y.at, x.y.type, view_at(x.y, t * x.width + c), v);
     }
 }
@@ -34,11 +35,14 @@ __device__ static inline unsigned sort_key(const CudaEmbedGrad &x, int token)
     return id >= 0 && id < x.rows ? (unsigned)id : (unsigned)x.rows;
 }
 
-/* A warp's tokens of one digit of the key, in their order: counts them (to NULL), or puts each into its place. */
-__device__ static inline void sort_warp(const CudaEmbedGrad &x, const int32_t *from, int32_t *to, int shift, int *counts)
+/* A warp's tokens of one digit of the key, in their order: counts them (to NULL), or puts each into
+ * its place. */
+__device__ static inline void sort_warp(const CudaEmbedGrad &x, const int32_t *from, int32_t *to,
+                                        int shift, int *counts)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, n = (int)x.tokens;
-    int each = (n + SORT_THREADS - 1) / SORT_THREADS * WARP, first = warp * each, end = min(first + each, n);
+    int each = (n + SORT_THREADS - 1) / SORT_THREADS * WARP, first = warp * each,
+        end = min(first + each, n);
     for (int i = first; i < end; i += WARP * AHEAD) {
         int token[AHEAD];
         unsigned digit[AHEAD];
@@ -52,7 +56,8 @@ __device__ static inline void sort_warp(const CudaEmbedGrad &x, const int32_t *f
             digit[j] = token[j] >= 0 ? sort_key(x, token[j]) >> shift & (DIGITS - 1) : DIGITS;
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            unsigned same = __match_any_sync(ALL_LANES, digit[j]), before = same & ((1u << lane) - 1);
+            unsigned same = __match_any_sync(ALL_LANES, digit[j]),
+                     before = same & ((1u << lane) - 1);
             int place = token[j] >= 0 ? counts[digit[j]] : 0;
             __syncwarp();
             if (token[j] >= 0 && to)
@@ -67,7 +72,8 @@ __device__ static inline void sort_warp(const CudaEmbedGrad &x, const int32_t *f
 KERNEL_ENTRY(embed_sort, 1024, 1, CudaEmbedGrad)
 {
     __shared__ int counts[SORT_WARPS * DIGITS], digit_first[DIGITS];
-    int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP, n = (int)x.tokens, passes = 1;
+    int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP, n = (int)x.tokens,
+        passes = 1;
     while (passes < 4 && (uint64_t)x.rows >> (8 * passes))
         passes++;
     const int32_t *from = nullptr;

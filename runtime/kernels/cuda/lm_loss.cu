@@ -1,6 +1,7 @@
 #include "runtime/kernels/cuda/device.cuh"
 
-/* Head and loss: rows of logits, a block each. Logits come from a product, a chunk of the vocabulary at a time. */
+/* Head and loss: rows of logits, a block each. Logits come from a product, a chunk of the
+ * vocabulary at a time. */
 
 constexpr int LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / WARP, SUM_THREADS = 1024;
 
@@ -61,7 +62,9 @@ KERNEL_ENTRY(lm_loss_rows, 256, 4, CudaLmLoss)
     if (!x.first)
         e = join({x.most[t], x.sum[t]}, e);
     int64_t target = x.targets[t], column = target - x.word;
-    float logit = column >= 0 && column < x.count ? soft(row[column], x.softcap) : x.first ? 0 : x.logit[t];
+    float logit = column >= 0 && column < x.count ? soft(row[column], x.softcap)
+                  : x.first                       ? 0
+                                                  : x.logit[t];
     if (!x.last) {
         x.most[t] = e.most;
         x.sum[t] = e.sum;
@@ -94,13 +97,15 @@ KERNEL_ENTRY(lm_loss_sum, 1024, 1, CudaLmLoss)
         store_scalar(x.loss, sums[0]);
 }
 
-/* Eight logits are read by each thread, then all of them written: what is written in bf16 lies where all has been read. */
+/* Eight logits are read by each thread, then all of them written: what is written in bf16 lies
+ * where all has been read. */
 KERNEL_ENTRY(lm_loss_grad_rows, 256, 4, CudaLmLossGrad)
 {
     int64_t t = blockIdx.x, target = x.targets[t], hot = target - x.word;
     float *row = x.logits + t * x.ld;
     bool ignored = target == x.ignore;
-    float lse = load_f32(x.lse.at, x.lse.type, view_at(x.lse, t)), seed = (float)load_scalar(x.seed);
+    float lse = load_f32(x.lse.at, x.lse.type, view_at(x.lse, t)),
+          seed = (float)load_scalar(x.seed);
     for (int64_t first = 0; first < x.count; first += LOSS_THREADS * 8) {
         int64_t i = first + threadIdx.x * 8;
         float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};

@@ -1,13 +1,13 @@
 #include "runtime/kernels/cuda/device.cuh"
 
-/* Updates of many tensors in one launch: blocks take chunks of them in turn. Every operation is rounded by itself, as on
- * the CPU. Moments go on unrounded within a step and are rounded when they are stored; with a master copy that is what is
- * updated, and the weight is its rounding. */
+/* Updates of many tensors in one launch: blocks take chunks of them in turn. Every operation is
+ * rounded by itself, as on the CPU. Moments go on unrounded within a step and are rounded when they
+ * are stored; with a master copy that is what is updated, and the weight is its rounding. */
 
 constexpr int UPDATE_THREADS = 256;
 
-__device__ static inline const CudaUpdateEntry &update_entry(const CudaUpdateEntry *entries, const CudaUpdateEntry &alone,
-                                                             int64_t n, int64_t chunk)
+__device__ static inline const CudaUpdateEntry &
+update_entry(const CudaUpdateEntry *entries, const CudaUpdateEntry &alone, int64_t n, int64_t chunk)
 {
     if (!entries)
         return alone;
@@ -24,14 +24,18 @@ __device__ static inline const CudaUpdateEntry &update_entry(const CudaUpdateEnt
 
 __device__ static inline bool is_by_eight(const CudaUpdateEntry &e)
 {
-    return ((uintptr_t)e.w | (uintptr_t)e.g | (uintptr_t)e.m | (uintptr_t)e.v | (uintptr_t)e.master) % 16 == 0;
+    return ((uintptr_t)e.w | (uintptr_t)e.g | (uintptr_t)e.m | (uintptr_t)e.v |
+            (uintptr_t)e.master) %
+               16 ==
+           0;
 }
 
 struct AdamwFactors {
     float coef, decay, step_size, root, rest1, beta2, rest2, eps;
 };
 
-__device__ static inline void adamw_one(const AdamwFactors &f, float g, float *w, float *m, float *v)
+__device__ static inline void adamw_one(const AdamwFactors &f, float g, float *w, float *m,
+                                        float *v)
 {
     float grad = __fmul_rn(g, f.coef);
     *m = __fadd_rn(*m, __fmul_rn(f.rest1, __fsub_rn(grad, *m)));
@@ -40,7 +44,8 @@ __device__ static inline void adamw_one(const AdamwFactors &f, float g, float *w
     *w = __fsub_rn(__fmul_rn(*w, f.decay), __fmul_rn(f.step_size, __fdiv_rn(*m, size)));
 }
 
-__device__ static inline void adamw_chunk(const AdamwFactors &f, const CudaUpdateEntry &e, int64_t first, int64_t end)
+__device__ static inline void adamw_chunk(const AdamwFactors &f, const CudaUpdateEntry &e,
+                                          int64_t first, int64_t end)
 {
     bool by_eight = is_by_eight(e);
     const void *from = e.master ? e.master : e.w;
@@ -63,7 +68,8 @@ __device__ static inline void adamw_chunk(const AdamwFactors &f, const CudaUpdat
             continue;
         }
         for (int64_t at = i; at < min(i + 8, end); at++) {
-            float w = load_f32(from, from_type, at), m = load_f32(e.m, e.m_type, at), v = load_f32(e.v, e.v_type, at);
+            float w = load_f32(from, from_type, at), m = load_f32(e.m, e.m_type, at),
+                  v = load_f32(e.v, e.v_type, at);
             adamw_one(f, load_f32(e.g, e.g_type, at), &w, &m, &v);
             if (e.master)
                 ((float *)e.master)[at] = w;
@@ -105,7 +111,8 @@ struct SgdFactors {
     bool nesterov;
 };
 
-__device__ static inline void sgd_one(const SgdFactors &f, float g, bool has_moment, float *w, float *m)
+__device__ static inline void sgd_one(const SgdFactors &f, float g, bool has_moment, float *w,
+                                      float *m)
 {
     g = __fadd_rn(__fmul_rn(g, f.coef), __fmul_rn(f.decay, *w));
     if (has_moment) {
@@ -115,7 +122,8 @@ __device__ static inline void sgd_one(const SgdFactors &f, float g, bool has_mom
     *w = __fsub_rn(*w, __fmul_rn(f.lr, g));
 }
 
-__device__ static inline void sgd_chunk(const SgdFactors &f, const CudaUpdateEntry &e, int64_t first, int64_t end)
+__device__ static inline void sgd_chunk(const SgdFactors &f, const CudaUpdateEntry &e,
+                                        int64_t first, int64_t end)
 {
     bool by_eight = is_by_eight(e);
     const void *from = e.master ? e.master : e.w;

@@ -1,5 +1,6 @@
-/* ptx: the few instructions of sm_90 that CUDA C++ has no name for, and the form of a kernel. The same kernels run on a CPU
- * under the emulator of tests/device, which replaces this file's second half. */
+/* ptx: the few instructions of sm_90 that CUDA C++ has no name for, and the form of a kernel. The
+ * same kernels run on a CPU under the emulator of tests/device, which replaces this file's second
+ * half. */
 #ifndef RUNTIME_KERNELS_CUDA_PTX_CUH
 #define RUNTIME_KERNELS_CUDA_PTX_CUH
 
@@ -14,8 +15,9 @@ struct bf16 {
 #else
 
 /* A kernel takes one struct by value, x. blocks: that shall fit on a multiprocessor together. */
-#define KERNEL_ENTRY(name, threads, blocks, Args) \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args x)
+#define KERNEL_ENTRY(name, threads, blocks, Args)                                                  \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
+        name(const __grid_constant__ Args x)
 
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 
@@ -44,7 +46,8 @@ __device__ inline void ldmatrix_trans(uint32_t (&r)[4], const bf16 *at)
 /* d[16,8] += a[16,16] b[16,8], bf16 with f32 sums. */
 __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, "
+                 "%6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -53,15 +56,15 @@ __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, u
 /* 16 bytes from global to shared memory; zeros where not `inside`, and then `from` is not read. */
 __device__ inline void cp_async16(void *to, const void *from, bool inside)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(inside ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(inside ? 16 : 0)
                  : "memory");
 }
 
 __device__ inline void cp_async4(void *to, const void *from, bool inside)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(inside ? 4 : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(inside ? 4 : 0)
                  : "memory");
 }
 

@@ -28,7 +28,8 @@ KERNEL_ENTRY(loss_mean, 32, 1, CudaLossMean)
         store_scalar(x.loss, load_scalar(x.sum) * load_scalar(x.inverse));
 }
 
-/* The parts are read together and added in order; norm carries the sum from one launch to the next. */
+/* The parts are read together and added in order; norm carries the sum from one launch to the next.
+ */
 KERNEL_ENTRY(grad_norm, 512, 1, CudaGradNorm)
 {
     __shared__ double part[512];
@@ -97,18 +98,21 @@ KERNEL_ENTRY(accumulate, 256, 4, CudaAccumulate)
         }
         for (int64_t j = 0; j < step && i + j < x.n; j++) {
             float v = load_f32(x.x.at, x.x.type, from + j);
-            store_f32(x.state.at, x.state.type, to + j, x.first ? v : load_f32(x.state.at, x.state.type, to + j) + v);
+            store_f32(x.state.at, x.state.type, to + j,
+                      x.first ? v : load_f32(x.state.at, x.state.type, to + j) + v);
         }
     }
 }
 
-/* -- norm_sq: per block of 4096 elements thirty-two sums in f32, element e in sum e % 32, in order; these by halves; then
- * pairs of blocks in f64, pairs of those, and so on. A pair that has no second half is the first: adding zero -- */
+/* -- norm_sq: per block of 4096 elements thirty-two sums in f32, element e in sum e % 32, in order;
+ * these by halves; then pairs of blocks in f64, pairs of those, and so on. A pair that has no
+ * second half is the first: adding zero -- */
 
 constexpr int NORM_BLOCK = 4096, NORM_THREADS = 128, NORM_ROUND = 8;
 
 /* A thread sums elements of PER neighbouring sums; 32 / PER threads share a block. */
-template <typename T, int PER> __device__ static inline float norm_block(const T *at, int64_t n, int part)
+template <typename T, int PER>
+__device__ static inline float norm_block(const T *at, int64_t n, int part)
 {
     constexpr int STEPS = NORM_BLOCK / 32;
     float sum[PER];
@@ -128,9 +132,9 @@ template <typename T, int PER> __device__ static inline float norm_block(const T
             const uint32_t word[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w};
 #pragma unroll
             for (int i = 0; i < PER; i++) {
-                float v = PER == 4           ? __uint_as_float(word[i % 4])
-                          : i % 2            ? high_f32(word[i / 2])
-                                             : low_f32(word[i / 2]);
+                float v = PER == 4 ? __uint_as_float(word[i % 4])
+                          : i % 2  ? high_f32(word[i / 2])
+                                   : low_f32(word[i / 2]);
                 if (e + PER > n)
                     v = e + i < n ? to_f32(at[e + i]) : 0.0f;
                 sum[i] = __fmaf_rn(v, v, sum[i]);
@@ -183,7 +187,9 @@ KERNEL_ENTRY(norm_sq, 128, 4, CudaNorm)
     const CudaNormEntry &e = norm_entry(x, blockIdx.x);
     int64_t span = blockIdx.x - e.first, first = span * CUDA_NORM_BLOCKS * NORM_BLOCK;
     bool plain = e.run == e.pitch && (uintptr_t)e.x % 16 == 0;
-    int thread = (int)threadIdx.x, threads = !plain ? WARP : e.type == CUDA_BF16 ? 4 : 8; /* per block */
+    int thread = (int)threadIdx.x, threads = !plain                ? WARP
+                                             : e.type == CUDA_BF16 ? 4
+                                                                   : 8; /* per block */
     for (int round = 0; round < CUDA_NORM_BLOCKS; round += NORM_THREADS / threads) {
         int block = round + thread / threads;
         int64_t at = first + (int64_t)block * NORM_BLOCK, n = min((int64_t)NORM_BLOCK, e.n - at);
@@ -215,7 +221,8 @@ KERNEL_ENTRY(norm_pairs, 256, 1, CudaNorm)
     __shared__ double tops[PAIR_CHUNKS], of_warp[PAIR_THREADS / WARP];
     const CudaNormEntry &e = x.entries ? x.entries[blockIdx.x] : x.alone;
     int thread = (int)threadIdx.x;
-    int64_t n = (e.n + (int64_t)NORM_BLOCK * CUDA_NORM_BLOCKS - 1) / ((int64_t)NORM_BLOCK * CUDA_NORM_BLOCKS);
+    int64_t n = (e.n + (int64_t)NORM_BLOCK * CUDA_NORM_BLOCKS - 1) /
+                ((int64_t)NORM_BLOCK * CUDA_NORM_BLOCKS);
     int chunks = (int)((n + PAIR_CHUNK - 1) / PAIR_CHUNK);
     for (int chunk = 0; chunk < chunks; chunk++) {
         double v[8];

@@ -10,7 +10,8 @@ KERNEL_ENTRY(rope_table, 256, 4, CudaRope)
     for (int i = (int)threadIdx.x; i < x.count; i += 256)
         frequency[i] = x.frequency[i];
     __syncthreads();
-    int64_t first = (int64_t)blockIdx.x * ROPE_TOKENS, tokens = min((int64_t)ROPE_TOKENS, x.tokens - first);
+    int64_t first = (int64_t)blockIdx.x * ROPE_TOKENS,
+            tokens = min((int64_t)ROPE_TOKENS, x.tokens - first);
     for (int i = (int)threadIdx.x; i < tokens * x.count; i += 256) {
         int64_t token = first + i / x.count, e = token * x.half + x.first + i % x.count;
         float angle = __fmul_rn((float)x.positions[token], frequency[i % x.count]);
@@ -29,7 +30,8 @@ KERNEL_ENTRY(concat, 256, 4, CudaConcat)
     for (int i = 0; i < x.count; i++)
         by_eight = by_eight && (!x.part[i].at || view_by_eight(x.part[i]));
     int64_t step = by_eight ? 8 : 1, units = x.part_width / step, all = x.rows * x.count * units;
-    for (int64_t u = (int64_t)blockIdx.x * 256 + threadIdx.x; u < all; u += (int64_t)gridDim.x * 256) {
+    for (int64_t u = (int64_t)blockIdx.x * 256 + threadIdx.x; u < all;
+         u += (int64_t)gridDim.x * 256) {
         int64_t column = u % units * step, row = u / units / x.count;
         int part = (int)(u / units % x.count);
         const CudaView &from = x.part[part];
