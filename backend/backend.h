@@ -1,4 +1,5 @@
-/* backend: a PLANNED module to a step executable: kernels by LLVM, the plan's bytes, and the system's linker. */
+/* backend: a PLANNED module to a step executable: kernels by LLVM, the plan's bytes, and the
+ * system's linker. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -19,8 +20,8 @@ typedef struct BackendOptions {
 } BackendOptions;
 
 /* The plan's bytes alone (also what tests mutate). */
-Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options, unsigned char **out_bytes,
-                          uint64_t *out_n_bytes);
+Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options,
+                          unsigned char **out_bytes, uint64_t *out_n_bytes);
 /* The kernels' PTX, target cuda; "" where there are none. */
 Status backend_ptx(Session *s, IrModule *m, const char **out_text);
 Status backend_build(Session *s, IrModule *m, const BackendOptions *options);

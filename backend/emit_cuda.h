@@ -1,6 +1,7 @@
-/* emit_cuda: a formula as CUDA kernels. A region without reductions is walked flat, a thread per few elements; else a
- * row belongs to some threads of one block, each of which keeps its elements in registers from sweep to sweep. The cut
- * and the order of sums are runtime/abi/fused_cuda.h's. */
+/* emit_cuda: a formula as CUDA kernels. A region without reductions is walked flat, a thread per
+ * few elements; else a row belongs to some threads of one block, each of which keeps its elements
+ * in registers from sweep to sweep. The cut and the order of sums are runtime/abi/fused_cuda.h's.
+ */
 #ifndef BACKEND_EMIT_CUDA_H
 #define BACKEND_EMIT_CUDA_H
 
@@ -9,19 +10,23 @@
 
 typedef struct EmitDevice {
     EmitCode code;
-    bool emulated; /* what a device has and a host has not is a call of `emulated_NAME`: for tests */
+    bool
+        emulated; /* what a device has and a host has not is a call of `emulated_NAME`: for tests */
 } EmitDevice;
 
 /* Adds a region's kernels to the module, named after `name`; the names are the arena's. */
-StepCudaKernel emit_cuda_kernel(EmitDevice *d, const EmitFormula *f, const char *name, Arena *arena);
+StepCudaKernel emit_cuda_kernel(EmitDevice *d, const EmitFormula *f, const char *name,
+                                Arena *arena);
 
 /* -- shared by the emit_cuda_*.c files: the device's own instructions (emit_cuda_device.c) -- */
 
 LLVMValueRef cuda_thread_index(EmitDevice *d); /* i32 */
 LLVMValueRef cuda_block_index(EmitDevice *d);
 void cuda_barrier(EmitDevice *d);
-LLVMValueRef cuda_exchange(EmitDevice *d, LLVMValueRef x, uint32_t distance); /* with thread ^ distance of the warp */
-LLVMValueRef cuda_pack_bf16(EmitDevice *d, LLVMValueRef x, uint32_t lanes);   /* rounds f32; two to an i32; 1 lane: i16 */
+LLVMValueRef cuda_exchange(EmitDevice *d, LLVMValueRef x,
+                           uint32_t distance); /* with thread ^ distance of the warp */
+LLVMValueRef cuda_pack_bf16(EmitDevice *d, LLVMValueRef x,
+                            uint32_t lanes); /* rounds f32; two to an i32; 1 lane: i16 */
 LLVMValueRef cuda_unpack_bf16(EmitCode *c, LLVMValueRef words, uint32_t lanes);
 
 LLVMValueRef cuda_shared(EmitDevice *d); /* the launch's dynamic shared memory */
@@ -34,7 +39,8 @@ LLVMValueRef cuda_entry(EmitDevice *d, const EmitFormula *f, const char *name, u
 LLVMValueRef cuda_splat(EmitCode *c, LLVMValueRef scalar, uint32_t lanes);
 LLVMValueRef cuda_concat(EmitCode *c, const LLVMValueRef *pieces, uint32_t n);
 LLVMValueRef cuda_part(EmitCode *c, LLVMValueRef all, uint32_t first, uint32_t n);
-LLVMValueRef cuda_lane(EmitCode *c, LLVMValueRef all, uint32_t lane); /* all: a vector, or its one lane */
+LLVMValueRef cuda_lane(EmitCode *c, LLVMValueRef all,
+                       uint32_t lane); /* all: a vector, or its one lane */
 LLVMBasicBlockRef cuda_begin_if(EmitCode *c, LLVMValueRef condition); /* NULL: no condition */
 void cuda_end_if(EmitCode *c, LLVMBasicBlockRef on);
 LLVMValueRef cuda_and(EmitCode *c, LLVMValueRef a, LLVMValueRef b); /* NULL is true */
@@ -50,7 +56,7 @@ typedef struct CudaRaw { /* some elements as they were loaded, in pieces of up t
     uint32_t n;
 } CudaRaw;
 
-typedef struct CudaRow { /* what all threads of a row have in common */
+typedef struct CudaRow {   /* what all threads of a row have in common */
     LLVMValueRef r;        /* its index */
     LLVMValueRef *uniform; /* by node */
 } CudaRow;
@@ -60,7 +66,8 @@ typedef struct CudaStep { /* a group of neighbouring elements of a row */
     LLVMValueRef group;  /* elements group * lanes ... of the row */
     LLVMValueRef whole;  /* the group's index in the whole space, or NULL */
     LLVMValueRef inside; /* whether it exists; NULL: it does. Its indices are valid all the same */
-    struct CudaStep *partner, *neighbour; /* group + groups / 2, cyclic; group ^ 1; made when asked for */
+    struct CudaStep *partner,
+        *neighbour;      /* group + groups / 2, cyclic; group ^ 1; made when asked for */
     LLVMValueRef *memo;  /* by node: its lanes */
     LLVMValueRef *words; /* by node: the same packed, where it is rounded to bf16 */
     CudaRaw *raw;        /* by node: a load's elements */
@@ -86,24 +93,28 @@ LLVMValueRef cuda_number(const CudaWalk *w, int64_t value);
 LLVMValueRef cuda_index(const CudaWalk *w, LLVMValueRef i32);
 CudaRow *cuda_row(CudaWalk *w, LLVMValueRef r);
 CudaStep *cuda_step(CudaWalk *w, CudaRow *row, LLVMValueRef group);
-/* Starts all loads that the stores and sums need of a step; what comes from other steps included. */
+/* Starts all loads that the stores and sums need of a step; what comes from other steps included.
+ */
 void cuda_issue_loads(CudaWalk *w, CudaStep *step);
-LLVMValueRef cuda_value(CudaWalk *w, CudaStep *step, uint32_t node);  /* its lanes */
+LLVMValueRef cuda_value(CudaWalk *w, CudaStep *step, uint32_t node); /* its lanes */
 LLVMValueRef cuda_uniform(CudaWalk *w, CudaRow *row, uint32_t node);
-/* The stores of one stage, of a thread's steps in a row; leader: whether it is the thread that writes one element per
- * row, NULL: yes. */
-void cuda_stores(CudaWalk *w, CudaStep *const *steps, uint32_t n, uint32_t stage, LLVMValueRef leader);
+/* The stores of one stage, of a thread's steps in a row; leader: whether it is the thread that
+ * writes one element per row, NULL: yes. */
+void cuda_stores(CudaWalk *w, CudaStep *const *steps, uint32_t n, uint32_t stage,
+                 LLVMValueRef leader);
 
 /* emit_cuda_memory.c */
 void cuda_load(CudaWalk *w, const CudaStep *step, const EmitAccess *at, CudaRaw *out);
 LLVMValueRef cuda_loaded(CudaWalk *w, const CudaRaw *raw, const EmitAccess *at);
 LLVMValueRef cuda_load_one(CudaWalk *w, const CudaRow *row, const EmitAccess *at);
-void cuda_store(CudaWalk *w, const CudaStep *step, const EmitAccess *at, LLVMValueRef value, LLVMValueRef words);
+void cuda_store(CudaWalk *w, const CudaStep *step, const EmitAccess *at, LLVMValueRef value,
+                LLVMValueRef words);
 void cuda_store_one(CudaWalk *w, const CudaRow *row, const EmitAccess *at, LLVMValueRef value);
-/* `lanes` neighbours at a pointer that is aligned to `align` bytes. words: value packed, or NULL. */
+/* `lanes` neighbours at a pointer that is aligned to `align` bytes. words: value packed, or NULL.
+ */
 LLVMValueRef cuda_read(EmitCode *c, DType dtype, LLVMValueRef at, uint32_t lanes, uint32_t align);
-void cuda_write(EmitCode *c, DType dtype, LLVMValueRef at, LLVMValueRef value, LLVMValueRef words, uint32_t lanes,
-                uint32_t align);
+void cuda_write(EmitCode *c, DType dtype, LLVMValueRef at, LLVMValueRef value, LLVMValueRef words,
+                uint32_t lanes, uint32_t align);
 
 /* emit_cuda_rows.c */
 void cuda_emit_flat(CudaWalk *w, const char *name, StepCudaKernel *out);

@@ -1,4 +1,5 @@
-/* The second kernel of sums over rows: a thread adds a strip of chunks for a few columns, then the block the strips. */
+/* The second kernel of sums over rows: a thread adds a strip of chunks for a few columns, then the
+ * block the strips. */
 #include "backend/emit_cuda.h"
 
 typedef struct Columns { /* one column result */
@@ -30,10 +31,13 @@ static uint32_t group_bytes(const Columns *k)
 static LLVMValueRef read_partial(const Columns *k, LLVMValueRef chunk)
 {
     EmitCode *c = k->w->c;
-    LLVMValueRef at = LLVMBuildMul(c->b, i64_from(c, chunk), emit_i64(c, (int64_t)k->w->f->partial_bytes), "");
+    LLVMValueRef at =
+        LLVMBuildMul(c->b, i64_from(c, chunk), emit_i64(c, (int64_t)k->w->f->partial_bytes), "");
     LLVMValueRef col = LLVMBuildMul(c->b, i64_from(c, k->group), emit_i64(c, group_bytes(k)), "");
-    at = LLVMBuildAdd(c->b, LLVMBuildAdd(c->b, at, emit_i64(c, (int64_t)k->column->offset), ""), col, "");
-    return cuda_read(c, k->partial, cuda_bytes_behind(c, k->w->workspace, at), k->lanes, group_bytes(k));
+    at = LLVMBuildAdd(c->b, LLVMBuildAdd(c->b, at, emit_i64(c, (int64_t)k->column->offset), ""),
+                      col, "");
+    return cuda_read(c, k->partial, cuda_bytes_behind(c, k->w->workspace, at), k->lanes,
+                     group_bytes(k));
 }
 
 /* The strip's chunks in order; all are loaded before the first is added. */
@@ -41,7 +45,8 @@ static LLVMValueRef sum_strip(const Columns *k)
 {
     EmitCode *c = k->w->c;
     int64_t n = k->sums.chunks_per_strip, chunks = k->sums.chunks;
-    LLVMValueRef *part = ARENA_ARRAY(k->w->arena, LLVMValueRef, n), *valid = ARENA_ARRAY(k->w->arena, LLVMValueRef, n);
+    LLVMValueRef *part = ARENA_ARRAY(k->w->arena, LLVMValueRef, n),
+                 *valid = ARENA_ARRAY(k->w->arena, LLVMValueRef, n);
     LLVMValueRef first = LLVMBuildMul(c->b, k->strip, i32_of(c, n), "");
     for (int64_t i = 0; i < n; i++) {
         LLVMValueRef chunk = LLVMBuildAdd(c->b, first, i32_of(c, i), "");
@@ -101,7 +106,8 @@ static void sum_column(const Columns *k)
     LLVMValueRef leads = LLVMBuildICmp(c->b, LLVMIntEQ, k->strip, i32_of(c, 0), "");
     LLVMBasicBlockRef on = cuda_begin_if(c, leads);
     for (int64_t i = 0; i < k->sums.strips; i++) {
-        LLVMValueRef part = cuda_read(c, k->partial, shared_at(k, i32_of(c, i)), k->lanes, group_bytes(k));
+        LLVMValueRef part =
+            cuda_read(c, k->partial, shared_at(k, i32_of(c, i)), k->lanes, group_bytes(k));
         sum = i ? LLVMBuildFAdd(c->b, sum, part, "") : part;
     }
     write_result(k, sum);

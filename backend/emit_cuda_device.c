@@ -13,7 +13,8 @@ static LLVMValueRef i32_of(EmitCode *c, uint32_t value)
 /* -- calls -- */
 
 /* `emulated_NAME`, an ordinary function with the intrinsic's parameters. */
-static LLVMValueRef call_host(EmitDevice *d, const char *name, LLVMTypeRef result, LLVMValueRef *args, uint32_t n)
+static LLVMValueRef call_host(EmitDevice *d, const char *name, LLVMTypeRef result,
+                              LLVMValueRef *args, uint32_t n)
 {
     char symbol[64];
     LLVMTypeRef types[4];
@@ -30,7 +31,8 @@ static LLVMValueRef call_host(EmitDevice *d, const char *name, LLVMTypeRef resul
 }
 
 /* An intrinsic `llvm.nvvm.NAME`; its result as `result`, which has as many bits. */
-static LLVMValueRef call(EmitDevice *d, const char *name, LLVMTypeRef result, LLVMValueRef *args, uint32_t n)
+static LLVMValueRef call(EmitDevice *d, const char *name, LLVMTypeRef result, LLVMValueRef *args,
+                         uint32_t n)
 {
     EmitCode *c = &d->code;
     char symbol[64];
@@ -41,7 +43,8 @@ static LLVMValueRef call(EmitDevice *d, const char *name, LLVMTypeRef result, LL
     LLVMValueRef function = LLVMGetIntrinsicDeclaration(c->module, id, NULL, 0);
     LLVMTypeRef type = LLVMIntrinsicGetType(c->context, id, NULL, 0);
     LLVMValueRef value = LLVMBuildCall2(c->b, type, function, args, n, "");
-    return LLVMGetTypeKind(result) == LLVMVoidTypeKind ? value : LLVMBuildBitCast(c->b, value, result, "");
+    return LLVMGetTypeKind(result) == LLVMVoidTypeKind ? value
+                                                       : LLVMBuildBitCast(c->b, value, result, "");
 }
 
 LLVMValueRef cuda_thread_index(EmitDevice *d)
@@ -62,7 +65,8 @@ void cuda_barrier(EmitDevice *d)
 static LLVMValueRef exchange_f32(EmitDevice *d, LLVMValueRef x, uint32_t distance)
 {
     EmitCode *c = &d->code;
-    LLVMValueRef args[] = {i32_of(c, UINT32_MAX), x, i32_of(c, distance), i32_of(c, CUDA_FUSED_WARP - 1)};
+    LLVMValueRef args[] = {i32_of(c, UINT32_MAX), x, i32_of(c, distance),
+                           i32_of(c, CUDA_FUSED_WARP - 1)};
     return call(d, "shfl.sync.bfly.f32", LLVMTypeOf(x), args, 4);
 }
 
@@ -141,13 +145,16 @@ LLVMValueRef cuda_shared_array(EmitDevice *d, const char *name, uint32_t bytes)
 static void annotate(EmitDevice *d, LLVMValueRef fn, const char *key, uint32_t value)
 {
     EmitCode *c = &d->code;
-    LLVMMetadataRef fields[] = {LLVMValueAsMetadata(fn), LLVMMDStringInContext2(c->context, key, strlen(key)),
+    LLVMMetadataRef fields[] = {LLVMValueAsMetadata(fn),
+                                LLVMMDStringInContext2(c->context, key, strlen(key)),
                                 LLVMValueAsMetadata(i32_of(c, value))};
     LLVMMetadataRef node = LLVMMDNodeInContext2(c->context, fields, 3);
-    LLVMAddNamedMetadataOperand(c->module, "nvvm.annotations", LLVMMetadataAsValue(c->context, node));
+    LLVMAddNamedMetadataOperand(c->module, "nvvm.annotations",
+                                LLVMMetadataAsValue(c->context, node));
 }
 
-static void give_attribute(EmitCode *c, LLVMValueRef fn, uint32_t index, const char *name, uint64_t value)
+static void give_attribute(EmitCode *c, LLVMValueRef fn, uint32_t index, const char *name,
+                           uint64_t value)
 {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
     LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(c->context, kind, value));
@@ -174,7 +181,7 @@ LLVMValueRef cuda_entry(EmitDevice *d, const EmitFormula *f, const char *name, u
     for (uint32_t i = 0; i < region->tensors.n + 2; i++) {
         const EmitTensor *t = i < region->tensors.n ? &region->tensors.at[i] : NULL;
         give_attribute(c, fn, i + 1, "align", t ? low_bit(t->offset | SHARED_ALIGN) : 8);
-        give_attribute(c, fn, i + 1, "noalias", 0); /* what overlaps is never written */
+        give_attribute(c, fn, i + 1, "noalias", 0);       /* what overlaps is never written */
         if (t ? !t->written : i == region->tensors.n + 1) /* the random words, too */
             give_attribute(c, fn, i + 1, "readonly", 0);
     }

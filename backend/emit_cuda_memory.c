@@ -1,4 +1,5 @@
-/* Loads and stores of a group of elements: up to 16 bytes at once, where they are neighbours and aligned. */
+/* Loads and stores of a group of elements: up to 16 bytes at once, where they are neighbours and
+ * aligned. */
 #include <stdlib.h>
 
 #include "backend/emit_cuda.h"
@@ -51,7 +52,8 @@ static LLVMValueRef row_of(CudaWalk *w, const EmitAccess *at, const CudaRow *row
     return at->row_mod < plan_ceil_div(w->rows, at->row_div) ? rest(w, r, at->row_mod) : r;
 }
 
-static LLVMValueRef element_of(CudaWalk *w, const EmitAccess *at, const CudaRow *row, LLVMValueRef col)
+static LLVMValueRef element_of(CudaWalk *w, const EmitAccess *at, const CudaRow *row,
+                               LLVMValueRef col)
 {
     const EmitTensor *t = tensor_at(w, at);
     LLVMValueRef r = row_of(w, at, row);
@@ -93,16 +95,19 @@ static LLVMValueRef first_column(CudaWalk *w, const CudaStep *step, const EmitAc
 
 static LLVMValueRef first_element(CudaWalk *w, const CudaStep *step, const EmitAccess *at)
 {
-    bool whole = at->walk == WALK_OWN && at->row_div == 1 && at->row_mod == w->rows && at->width == w->cols;
+    bool whole =
+        at->walk == WALK_OWN && at->row_div == 1 && at->row_mod == w->rows && at->width == w->cols;
     if (whole && step->whole && is_dense(tensor_at(w, at)))
         return times(w, step->whole, w->lanes);
     return element_of(w, at, step->row, first_column(w, step, at));
 }
 
 /* Lane i of a group whose elements are not neighbours. */
-static LLVMValueRef element_of_lane(CudaWalk *w, const CudaStep *step, const EmitAccess *at, uint32_t i)
+static LLVMValueRef element_of_lane(CudaWalk *w, const CudaStep *step, const EmitAccess *at,
+                                    uint32_t i)
 {
-    LLVMValueRef j = at->walk == WALK_PAIR ? first_column(w, step, at) : times(w, step->group, w->lanes);
+    LLVMValueRef j =
+        at->walk == WALK_PAIR ? first_column(w, step, at) : times(w, step->group, w->lanes);
     j = add(w, j, cuda_number(w, i));
     return element_of(w, at, step->row, at->walk == WALK_WRAP ? rest(w, j, at->width) : j);
 }
@@ -116,7 +121,8 @@ static uint32_t low_bit(uint64_t x)
 static uint32_t group_align(const CudaWalk *w, const EmitAccess *at)
 {
     const EmitTensor *t = tensor_at(w, at);
-    uint64_t bytes = dtype_bytes(t->dtype), steps = t->offset | MOST_BYTES | group_size(w, at) * bytes;
+    uint64_t bytes = dtype_bytes(t->dtype),
+             steps = t->offset | MOST_BYTES | group_size(w, at) * bytes;
     if (!is_dense(t))
         steps |= (uint64_t)t->pitch * bytes;
     return low_bit(steps);
@@ -142,10 +148,13 @@ static LLVMTypeRef access_type(EmitCode *c, DType dtype, uint32_t n)
 
 static LLVMValueRef behind(EmitCode *c, LLVMValueRef at, uint32_t bytes)
 {
-    return bytes ? cuda_bytes_behind(c, at, LLVMConstInt(LLVMInt32TypeInContext(c->context), bytes, false)) : at;
+    return bytes ? cuda_bytes_behind(c, at,
+                                     LLVMConstInt(LLVMInt32TypeInContext(c->context), bytes, false))
+                 : at;
 }
 
-static void read_pieces(EmitCode *c, DType dtype, LLVMValueRef at, uint32_t lanes, uint32_t align, CudaRaw *out)
+static void read_pieces(EmitCode *c, DType dtype, LLVMValueRef at, uint32_t lanes, uint32_t align,
+                        CudaRaw *out)
 {
     uint32_t each = elements_per_access(dtype, lanes, align);
     out->n = lanes / each;
@@ -171,9 +180,10 @@ LLVMValueRef cuda_read(EmitCode *c, DType dtype, LLVMValueRef at, uint32_t lanes
     return join_pieces(c, dtype, &raw, lanes);
 }
 
-/* `lanes` elements in units of a piece: words for bf16 in words, else elements as memory has them. */
-static LLVMValueRef packed(EmitCode *c, DType dtype, LLVMValueRef value, LLVMValueRef words, uint32_t lanes,
-                           uint32_t each)
+/* `lanes` elements in units of a piece: words for bf16 in words, else elements as memory has them.
+ */
+static LLVMValueRef packed(EmitCode *c, DType dtype, LLVMValueRef value, LLVMValueRef words,
+                           uint32_t lanes, uint32_t each)
 {
     if (dtype != DTYPE_BF16)
         return value;
@@ -184,10 +194,11 @@ static LLVMValueRef packed(EmitCode *c, DType dtype, LLVMValueRef value, LLVMVal
     return LLVMBuildBitCast(c->b, all, type, "");
 }
 
-void cuda_write(EmitCode *c, DType dtype, LLVMValueRef at, LLVMValueRef value, LLVMValueRef words, uint32_t lanes,
-                uint32_t align)
+void cuda_write(EmitCode *c, DType dtype, LLVMValueRef at, LLVMValueRef value, LLVMValueRef words,
+                uint32_t lanes, uint32_t align)
 {
-    uint32_t each = elements_per_access(dtype, lanes, align), units = in_words(dtype, each) ? each / 2 : each;
+    uint32_t each = elements_per_access(dtype, lanes, align),
+             units = in_words(dtype, each) ? each / 2 : each;
     LLVMValueRef all = packed(c, dtype, value, words, lanes, each);
     for (uint32_t i = 0; i < lanes / each; i++) {
         LLVMValueRef to = behind(c, at, i * each * dtype_bytes(dtype));
@@ -209,7 +220,8 @@ void cuda_load(CudaWalk *w, const CudaStep *step, const EmitAccess *at, CudaRaw 
     }
     for (uint32_t i = 0; i < n; i++) {
         CudaRaw one;
-        read_pieces(w->c, dtype, pointer_to(w, at, element_of_lane(w, step, at, i)), 1, dtype_bytes(dtype), &one);
+        read_pieces(w->c, dtype, pointer_to(w, at, element_of_lane(w, step, at, i)), 1,
+                    dtype_bytes(dtype), &one);
         out->piece[i] = one.piece[0];
     }
     out->n = n;
@@ -235,7 +247,8 @@ LLVMValueRef cuda_load_one(CudaWalk *w, const CudaRow *row, const EmitAccess *at
     return cuda_read(w->c, dtype, from, 1, dtype_bytes(dtype));
 }
 
-void cuda_store(CudaWalk *w, const CudaStep *step, const EmitAccess *at, LLVMValueRef value, LLVMValueRef words)
+void cuda_store(CudaWalk *w, const CudaStep *step, const EmitAccess *at, LLVMValueRef value,
+                LLVMValueRef words)
 {
     DType dtype = tensor_at(w, at)->dtype;
     if (at->walk != WALK_OWN)

@@ -10,12 +10,14 @@ static LLVMValueRef i32_of(EmitCode *c, int64_t value)
 
 static LLVMValueRef below(CudaWalk *w, LLVMValueRef a, int64_t limit)
 {
-    return LLVMBuildICmp(w->c->b, LLVMIntULT, a, LLVMConstInt(LLVMTypeOf(a), (uint64_t)limit, false), "");
+    return LLVMBuildICmp(w->c->b, LLVMIntULT, a,
+                         LLVMConstInt(LLVMTypeOf(a), (uint64_t)limit, false), "");
 }
 
 static LLVMValueRef at_most(CudaWalk *w, LLVMValueRef a, int64_t most)
 {
-    return LLVMBuildSelect(w->c->b, below(w, a, most), a, LLVMConstInt(LLVMTypeOf(a), (uint64_t)most, false), "");
+    return LLVMBuildSelect(w->c->b, below(w, a, most), a,
+                           LLVMConstInt(LLVMTypeOf(a), (uint64_t)most, false), "");
 }
 
 static LLVMValueRef plus(CudaWalk *w, LLVMValueRef a, LLVMValueRef b)
@@ -41,7 +43,8 @@ static bool pairs_halves(const EmitFormula *f)
 }
 
 /* One item: a group, or a pair of groups. */
-static uint32_t flat_steps(CudaWalk *w, LLVMValueRef item, LLVMValueRef inside, bool paired, CudaStep **out)
+static uint32_t flat_steps(CudaWalk *w, LLVMValueRef item, LLVMValueRef inside, bool paired,
+                           CudaStep **out)
 {
     LLVMBuilderRef b = w->c->b;
     LLVMValueRef per_row = cuda_number(w, paired ? w->groups / 2 : w->groups);
@@ -71,7 +74,8 @@ void cuda_emit_flat(CudaWalk *w, const char *name, StepCudaKernel *out)
     LLVMValueRef first = times(w, cuda_index(w, cuda_block_index(w->d)), per_block);
     first = plus(w, first, cuda_index(w, w->thread));
     for (uint32_t i = 0; i < per_thread; i++) {
-        LLVMValueRef item = plus(w, first, cuda_number(w, (int64_t)i * CUDA_FUSED_THREADS)), inside = NULL;
+        LLVMValueRef item = plus(w, first, cuda_number(w, (int64_t)i * CUDA_FUSED_THREADS)),
+                     inside = NULL;
         if (items % per_block) {
             inside = below(w, item, items);
             item = at_most(w, item, items - 1);
@@ -81,7 +85,8 @@ void cuda_emit_flat(CudaWalk *w, const char *name, StepCudaKernel *out)
             cuda_issue_loads(w, steps[i][k]);
     }
     for (uint32_t i = 0; i < per_thread; i++) {
-        LLVMValueRef leads = LLVMBuildICmp(w->c->b, LLVMIntEQ, steps[i][0]->group, cuda_number(w, 0), "");
+        LLVMValueRef leads =
+            LLVMBuildICmp(w->c->b, LLVMIntEQ, steps[i][0]->group, cuda_number(w, 0), "");
         leads = cuda_and(w->c, steps[i][0]->inside, leads);
         for (uint32_t stage = 0; stage < w->f->n_stages; stage++)
             cuda_stores(w, steps[i], n_steps, stage, leads);
@@ -118,7 +123,8 @@ static uint32_t find_reductions(Rows *x, uint32_t stage)
     const EmitFormula *f = x->w->f;
     uint32_t n = 0;
     for (uint32_t i = 1; i < f->nodes.n; i++)
-        if (emit_kind_info((EmitKind)f->nodes.at[i].kind)->class == EMIT_REDUCE && f->nodes.at[i].stage == stage)
+        if (emit_kind_info((EmitKind)f->nodes.at[i].kind)->class == EMIT_REDUCE &&
+            f->nodes.at[i].stage == stage)
             x->nodes[n++] = i;
     return n;
 }
@@ -135,7 +141,8 @@ static LLVMValueRef sum_own(Rows *x, uint32_t node)
         LLVMValueRef b = dot ? cuda_value(w, x->steps[k], rec->arg[1]) : NULL;
         for (uint32_t i = 0; i < w->lanes; i++) {
             LLVMValueRef term = cuda_lane(w->c, a, i);
-            sum = dot ? emit_fma(w->c, term, cuda_lane(w->c, b, i), sum) : LLVMBuildFAdd(w->c->b, sum, term, "");
+            sum = dot ? emit_fma(w->c, term, cuda_lane(w->c, b, i), sum)
+                      : LLVMBuildFAdd(w->c->b, sum, term, "");
         }
         if (x->inside[k])
             sum = LLVMBuildSelect(w->c->b, x->inside[k], sum, before, "");
@@ -145,13 +152,15 @@ static LLVMValueRef sum_own(Rows *x, uint32_t node)
 
 static LLVMValueRef sum_of_warp(Rows *x, LLVMValueRef sum)
 {
-    uint32_t threads = x->shape.threads < CUDA_FUSED_WARP ? (uint32_t)x->shape.threads : CUDA_FUSED_WARP;
+    uint32_t threads =
+        x->shape.threads < CUDA_FUSED_WARP ? (uint32_t)x->shape.threads : CUDA_FUSED_WARP;
     for (uint32_t distance = threads / 2; distance; distance /= 2)
         sum = LLVMBuildFAdd(x->w->c->b, sum, cuda_exchange(x->w->d, sum, distance), "");
     return sum;
 }
 
-/* Where warp `warp` leaves its sum of reduction i. Two sets take turns, so that one barrier is enough. */
+/* Where warp `warp` leaves its sum of reduction i. Two sets take turns, so that one barrier is
+ * enough. */
 static LLVMValueRef slot(Rows *x, LLVMValueRef set, uint32_t i, LLVMValueRef warp)
 {
     EmitCode *c = x->w->c;
@@ -329,7 +338,8 @@ static void write_partial(Rows *x, uint32_t column, LLVMValueRef group, LLVMValu
     at = LLVMBuildAdd(c->b, at, emit_i64(c, (int64_t)f->columns.at[column].offset), "");
     LLVMValueRef col = LLVMBuildZExtOrBitCast(c->b, group, i64, "");
     at = LLVMBuildAdd(c->b, at, LLVMBuildMul(c->b, col, emit_i64(c, w->lanes * bytes), ""), "");
-    cuda_write(c, dtype, cuda_bytes_behind(c, w->workspace, at), sum, NULL, w->lanes, w->lanes * bytes);
+    cuda_write(c, dtype, cuda_bytes_behind(c, w->workspace, at), sum, NULL, w->lanes,
+               w->lanes * bytes);
 }
 
 /* Sums of the rows that a block has at once, group after group, in order. */
@@ -339,20 +349,25 @@ static void join_rows(Rows *x, uint32_t column)
     EmitCode *c = w->c;
     DType dtype = cuda_memory_dtype((EmitElem)emit_rec(w->f, w->f->columns.at[column].a)->elem);
     int64_t bytes = w->lanes * dtype_bytes(dtype), row_bytes = w->groups * bytes;
-    LLVMValueRef shared = cuda_shared(w->d), own = LLVMBuildMul(c->b, x->g, i32_of(c, row_bytes), "");
+    LLVMValueRef shared = cuda_shared(w->d),
+                 own = LLVMBuildMul(c->b, x->g, i32_of(c, row_bytes), "");
     for (int64_t k = 0; k < x->shape.steps; k++) {
         LLVMValueRef group = LLVMBuildTruncOrBitCast(c->b, x->groups[k], LLVMTypeOf(own), "");
-        LLVMValueRef at = LLVMBuildAdd(c->b, own, LLVMBuildMul(c->b, group, i32_of(c, bytes), ""), "");
+        LLVMValueRef at =
+            LLVMBuildAdd(c->b, own, LLVMBuildMul(c->b, group, i32_of(c, bytes), ""), "");
         LLVMBasicBlockRef on = cuda_begin_if(c, x->inside[k]);
-        cuda_write(c, dtype, cuda_bytes_behind(c, shared, at), x->sum[column][k], NULL, w->lanes, (uint32_t)bytes);
+        cuda_write(c, dtype, cuda_bytes_behind(c, shared, at), x->sum[column][k], NULL, w->lanes,
+                   (uint32_t)bytes);
         cuda_end_if(c, on);
     }
     cuda_barrier(w->d);
     for (int64_t first = 0; first < w->groups; first += CUDA_FUSED_THREADS) {
         LLVMValueRef group = LLVMBuildAdd(c->b, w->thread, i32_of(c, first), "");
-        LLVMBasicBlockRef on =
-            cuda_begin_if(c, first + CUDA_FUSED_THREADS > w->groups ? below(w, group, w->groups) : NULL);
-        LLVMValueRef at = cuda_bytes_behind(c, shared, LLVMBuildMul(c->b, group, i32_of(c, bytes), "")), sum = NULL;
+        LLVMBasicBlockRef on = cuda_begin_if(
+            c, first + CUDA_FUSED_THREADS > w->groups ? below(w, group, w->groups) : NULL);
+        LLVMValueRef at = cuda_bytes_behind(c, shared,
+                                            LLVMBuildMul(c->b, group, i32_of(c, bytes), "")),
+                     sum = NULL;
         for (int64_t g = 0; g < x->shape.rows; g++) {
             LLVMValueRef from = cuda_bytes_behind(c, at, i32_of(c, g * row_bytes));
             LLVMValueRef part = cuda_read(c, dtype, from, w->lanes, (uint32_t)bytes);
@@ -418,7 +433,8 @@ static void place_thread(Rows *x)
     EmitCode *c = w->c;
     int64_t threads = x->shape.threads, last = w->groups - 1;
     x->t = x->shape.rows > 1 ? LLVMBuildURem(c->b, w->thread, i32_of(c, threads), "") : w->thread;
-    x->g = x->shape.rows > 1 ? LLVMBuildUDiv(c->b, w->thread, i32_of(c, threads), "") : i32_of(c, 0);
+    x->g =
+        x->shape.rows > 1 ? LLVMBuildUDiv(c->b, w->thread, i32_of(c, threads), "") : i32_of(c, 0);
     LLVMValueRef first = x->t;
     if (w->f->columns.n)
         x->chunk = cuda_block_index(w->d);

@@ -37,7 +37,8 @@ static bool is_small(const CudaWalk *w)
 void cuda_walk_begin(CudaWalk *w, const char *name, uint32_t threads)
 {
     uint32_t n = w->f->region->tensors.n;
-    w->index = is_small(w) ? LLVMInt32TypeInContext(w->c->context) : LLVMInt64TypeInContext(w->c->context);
+    w->index =
+        is_small(w) ? LLVMInt32TypeInContext(w->c->context) : LLVMInt64TypeInContext(w->c->context);
     w->fn = cuda_entry(w->d, w->f, name, threads);
     w->base = ARENA_ARRAY(w->arena, LLVMValueRef, n);
     for (uint32_t i = 0; i < n; i++)
@@ -111,7 +112,8 @@ static uint32_t own_load(const CudaWalk *w, uint32_t node)
     EmitNodeRec own = *rec_of(w, node);
     own.access.walk = WALK_OWN;
     for (uint32_t i = 1; i < w->f->nodes.n; i++)
-        if (rec_of(w, i)->kind == NODE_load && !memcmp(&rec_of(w, i)->access, &own.access, sizeof own.access))
+        if (rec_of(w, i)->kind == NODE_load &&
+            !memcmp(&rec_of(w, i)->access, &own.access, sizeof own.access))
             return i;
     return node;
 }
@@ -162,7 +164,8 @@ static LLVMValueRef own_word(CudaWalk *w, const EmitNodeRec *rec)
 {
     LLVMTypeRef type = emit_type(w->c, (EmitElem)rec->elem, 1);
     LLVMValueRef at = cuda_number(w, rec->index);
-    return LLVMBuildLoad2(w->c->b, type, LLVMBuildInBoundsGEP2(w->c->b, type, w->random, &at, 1, ""), "");
+    return LLVMBuildLoad2(w->c->b, type,
+                          LLVMBuildInBoundsGEP2(w->c->b, type, w->random, &at, 1, ""), "");
 }
 
 static LLVMValueRef compute_uniform(CudaWalk *w, CudaRow *row, const EmitNodeRec *rec)
@@ -208,7 +211,8 @@ static LLVMValueRef lane_index(CudaWalk *w, const CudaStep *step)
         return first;
     for (uint32_t i = 0; i < w->lanes; i++)
         count[i] = LLVMConstInt(i32, i, false);
-    return LLVMBuildAdd(w->c->b, cuda_splat(w->c, first, w->lanes), LLVMConstVector(count, w->lanes), "");
+    return LLVMBuildAdd(w->c->b, cuda_splat(w->c, first, w->lanes),
+                        LLVMConstVector(count, w->lanes), "");
 }
 
 static LLVMValueRef swap_pair(CudaWalk *w, CudaStep *step, uint32_t node)
@@ -266,12 +270,14 @@ static bool is_row_store(const CudaWalk *w, const EmitStore *store)
     return store->at.walk == WALK_ONE && !rec_of(w, store->value.i)->lanes;
 }
 
-/* Of every element, at the rows that `limit` allows. Values are computed in front of the branch: later stages use them. */
+/* Of every element, at the rows that `limit` allows. Values are computed in front of the branch:
+ * later stages use them. */
 static void store_lanes(CudaWalk *w, CudaStep *step, uint32_t stage, bool limited)
 {
     const EmitFormula *f = w->f;
     for (uint32_t i = 0; i < f->stores.n; i++)
-        if (rec_of(w, f->stores.at[i].value.i)->stage == stage && !is_row_store(w, &f->stores.at[i]))
+        if (rec_of(w, f->stores.at[i].value.i)->stage == stage &&
+            !is_row_store(w, &f->stores.at[i]))
             cuda_value(w, step, f->stores.at[i].value.i);
     LLVMBasicBlockRef on = limited ? NULL : cuda_begin_if(w->c, step->inside);
     for (uint32_t i = 0; i < f->stores.n; i++) {
@@ -281,7 +287,8 @@ static void store_lanes(CudaWalk *w, CudaStep *step, uint32_t stage, bool limite
         if (rec_of(w, node)->stage != stage || is_row_store(w, store) || has_limit != limited)
             continue;
         LLVMBasicBlockRef behind =
-            limited ? cuda_begin_if(w->c, cuda_and(w->c, step->inside, is_below(w, step->row, store->at.row_mod)))
+            limited ? cuda_begin_if(w->c, cuda_and(w->c, step->inside,
+                                                   is_below(w, step->row, store->at.row_mod)))
                     : NULL;
         cuda_store(w, step, &store->at, step->memo[node], step->words[node]);
         cuda_end_if(w->c, behind);
@@ -297,13 +304,15 @@ static void store_row(CudaWalk *w, CudaRow *row, uint32_t stage, LLVMValueRef le
         if (rec_of(w, store->value.i)->stage != stage || !is_row_store(w, store))
             continue;
         LLVMValueRef value = cuda_uniform(w, row, store->value.i);
-        LLVMBasicBlockRef on = cuda_begin_if(w->c, cuda_and(w->c, leader, is_below(w, row, store->at.row_mod)));
+        LLVMBasicBlockRef on =
+            cuda_begin_if(w->c, cuda_and(w->c, leader, is_below(w, row, store->at.row_mod)));
         cuda_store_one(w, row, &store->at, value);
         cuda_end_if(w->c, on);
     }
 }
 
-void cuda_stores(CudaWalk *w, CudaStep *const *steps, uint32_t n, uint32_t stage, LLVMValueRef leader)
+void cuda_stores(CudaWalk *w, CudaStep *const *steps, uint32_t n, uint32_t stage,
+                 LLVMValueRef leader)
 {
     for (uint32_t i = 0; i < n; i++) {
         store_lanes(w, steps[i], stage, false);

@@ -37,8 +37,9 @@ static Status new_machine(EmitDeviceUnit *u, const DeviceTarget *t)
         LLVMDisposeMessage(message);
         return STATUS_ENV;
     }
-    u->machine = LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelDefault,
-                                         LLVMRelocPIC, LLVMCodeModelDefault);
+    u->machine =
+        LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelDefault,
+                                LLVMRelocPIC, LLVMCodeModelDefault);
     return STATUS_OK;
 }
 
@@ -95,15 +96,16 @@ static Status dump_text(Session *s, const char *dir, const char *text, uint64_t 
     return STATUS_ENV;
 }
 
-Status emit_device_code(EmitDeviceUnit *u, const char *dump_dir, const char **out_code, uint64_t *out_bytes)
+Status emit_device_code(EmitDeviceUnit *u, const char *dump_dir, const char **out_code,
+                        uint64_t *out_bytes)
 {
     LLVMModuleRef module = u->device.code.module;
     LLVMMemoryBufferRef buffer;
     char *message = NULL;
     bool emulated = u->device.emulated;
     TRY(emit_module_finish(u->s, module, u->machine, dump_dir, "device"));
-    if (LLVMTargetMachineEmitToMemoryBuffer(u->machine, module, emulated ? LLVMObjectFile : LLVMAssemblyFile, &message,
-                                            &buffer)) {
+    if (LLVMTargetMachineEmitToMemoryBuffer(
+            u->machine, module, emulated ? LLVMObjectFile : LLVMAssemblyFile, &message, &buffer)) {
         diag(u->s, no_span, backend_llvm, message);
         LLVMDisposeMessage(message);
         return STATUS_BUG;

@@ -31,7 +31,8 @@ LLVMContextRef emit_module_context(Session *s)
     return context;
 }
 
-static Status dump(Session *s, LLVMModuleRef module, const char *dir, const char *name, const char *suffix)
+static Status dump(Session *s, LLVMModuleRef module, const char *dir, const char *name,
+                   const char *suffix)
 {
     char *message = NULL;
     const char *path = arena_printf(s->arena, "%s/%s%s", dir, name, suffix);
@@ -52,10 +53,11 @@ static Status verify(Session *s, LLVMModuleRef module)
     return broken ? STATUS_BUG : STATUS_OK;
 }
 
-/* The code is straight or in simple loops, and its vectors are explicit: vectorisers and unrollers would find nothing
- * to gain, and the whole of O2 takes six times as long for the same speed. */
-static const char passes[] = "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"
-                             "loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>,simplifycfg)";
+/* The code is straight or in simple loops, and its vectors are explicit: vectorisers and unrollers
+ * would find nothing to gain, and the whole of O2 takes six times as long for the same speed. */
+static const char passes[] =
+    "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"
+    "loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 static Status optimise(Session *s, LLVMModuleRef module, LLVMTargetMachineRef machine)
 {
@@ -70,8 +72,8 @@ static Status optimise(Session *s, LLVMModuleRef module, LLVMTargetMachineRef ma
     return STATUS_BUG;
 }
 
-Status emit_module_finish(Session *s, LLVMModuleRef module, LLVMTargetMachineRef machine, const char *dump_dir,
-                          const char *name)
+Status emit_module_finish(Session *s, LLVMModuleRef module, LLVMTargetMachineRef machine,
+                          const char *dump_dir, const char *name)
 {
     if (dump_dir)
         TRY(dump(s, module, dump_dir, name, ".ll"));

@@ -10,7 +10,7 @@
 /* A context whose errors become diagnostics of the session. */
 LLVMContextRef emit_module_context(Session *s);
 /* dump_dir: gets `NAME.ll` and, optimised, `NAME.opt.ll`; or NULL. */
-Status emit_module_finish(Session *s, LLVMModuleRef module, LLVMTargetMachineRef machine, const char *dump_dir,
-                          const char *name);
+Status emit_module_finish(Session *s, LLVMModuleRef module, LLVMTargetMachineRef machine,
+                          const char *dump_dir, const char *name);
 
 #endif

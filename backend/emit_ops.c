@@ -1,7 +1,7 @@
 /* The rule of every fused op: its formula, once, for every target. */
 #include "backend/emit_formula.h"
 
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 #define N1(name)                                                                                   \
     static EmitNode f_##name(EmitRule *r, EmitNode a)                                              \
@@ -260,7 +260,7 @@ static void rule_softcap_grad(EmitRule *r)
     emit_out(r, 0, f_mul(r, emit_in(r, 0), slope));
 }
 
-/* -- random: runtime/kernels/random.h, node by node -- */
+/* -- random: runtime/abi/random.h, node by node -- */
 
 typedef struct Stream {
     EmitNode a, b;

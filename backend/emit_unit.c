@@ -159,7 +159,8 @@ static const char *kernel_name(const EmitRegion *region, const char *joint, Aren
         if (n == MOST)
             return arena_printf(arena, "%s%sothers", name, joint);
         seen[n++] = kind;
-        name = arena_printf(arena, "%s%s%s", name, *name ? joint : "", ir_op_info((IrOpKind)kind)->name);
+        name = arena_printf(arena, "%s%s%s", name, *name ? joint : "",
+                            ir_op_info((IrOpKind)kind)->name);
     }
     return name;
 }
@@ -190,7 +191,8 @@ static LLVMValueRef device_kernel(EmitUnit *u, const EmitRegion *region, Arena *
 {
     LLVMTypeRef i32 = LLVMInt32TypeInContext(u->code.context);
     const char *ops = kernel_name(region, "_", scratch);
-    StepCudaKernel k = emit_device_kernel(u->device, region, arena_printf(scratch, "k%u_%s", u->kernels.n, ops));
+    StepCudaKernel k =
+        emit_device_kernel(u->device, region, arena_printf(scratch, "k%u_%s", u->kernels.n, ops));
     LLVMValueRef fields[] = {
         constant_text(u, k.name),
         k.cols_name ? constant_text(u, k.cols_name) : null_pointer(u),
@@ -206,7 +208,8 @@ static LLVMValueRef device_kernel(EmitUnit *u, const EmitRegion *region, Arena *
 void emit_unit_kernel(EmitUnit *u, const EmitRegion *region)
 {
     Arena *scratch = arena_new();
-    LLVMValueRef kernel = u->device ? device_kernel(u, region, scratch) : native_kernel(u, region, scratch);
+    LLVMValueRef kernel =
+        u->device ? device_kernel(u, region, scratch) : native_kernel(u, region, scratch);
     vec_push(u->s->arena, &u->kernels, kernel);
     arena_free(scratch);
 }

@@ -87,7 +87,8 @@ static bool is_missing(Session *s, const char *path, const char *what)
     return true;
 }
 
-/* gold, where there is one, takes a third of the default linker's time over OpenBLAS. NULL: the default. */
+/* gold, where there is one, takes a third of the default linker's time over OpenBLAS. NULL: the
+ * default. */
 static const char *fast_linker(void)
 {
     return access("/usr/bin/ld.gold", X_OK) ? NULL : "-fuse-ld=gold";

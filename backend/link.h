@@ -8,7 +8,8 @@
 Status link_folder_new(Session *s, const char **out_path);
 void link_folder_remove(const char *path, const char *const *files);
 
-/* Runs argv (its program is looked up in PATH) with both outputs in the file `log`; the exit status, or -1 with errno. */
+/* Runs argv (its program is looked up in PATH) with both outputs in the file `log`; the exit
+ * status, or -1 with errno. */
 int link_run(char *const *argv, const char *log);
 
 /* `cc` is looked up in PATH. The result appears at out_path by rename, or not at all. */

@@ -45,9 +45,11 @@ static char *copy(Session *s, const char *text)
     return arena_strndup(s->arena, text, strlen(text));
 }
 
-static Status assemble(Session *s, const char *ptxas, const char *ptx, const char *cubin, const char *log)
+static Status assemble(Session *s, const char *ptxas, const char *ptx, const char *cubin,
+                       const char *log)
 {
-    char *argv[] = {copy(s, ptxas), copy(s, "-arch=sm_90"), copy(s, "-o"), copy(s, cubin), copy(s, ptx), NULL};
+    char *argv[] = {copy(s, ptxas), copy(s, "-arch=sm_90"), copy(s, "-o"),
+                    copy(s, cubin), copy(s, ptx),           NULL};
     int code = link_run(argv, log);
     if (code == 0)
         return STATUS_OK;
@@ -58,7 +60,8 @@ static Status assemble(Session *s, const char *ptxas, const char *ptx, const cha
     return STATUS_ENV;
 }
 
-Status emit_device_image(Session *s, const char *ptx, uint64_t ptx_bytes, const void **out_image, uint64_t *out_bytes)
+Status emit_device_image(Session *s, const char *ptx, uint64_t ptx_bytes, const void **out_image,
+                         uint64_t *out_bytes)
 {
     const char *ptxas = find_ptxas(s), *folder;
     *out_image = ptx;

@@ -27,6 +27,8 @@ static void print_marked(FILE *out, const char *line, uint32_t width, Span span)
 {
     enum { WIDEST = 160 };
     uint32_t first = 0, last = width;
+    if (!width)
+        return; /* the end of the text */
     if (width > WIDEST) {
         first = span.col > WIDEST / 2 ? span.col - WIDEST / 2 : 0;
         first = first + WIDEST > width ? width - WIDEST : first;

@@ -158,3 +158,12 @@ Status driver_args_bytes(Session *s, const char *option, const char *text, int64
     diag(s, no_span, args_bytes, option, text);
     return STATUS_USER;
 }
+
+Status driver_args_choice(Session *s, const char *option, const char *text, const char *a,
+                          const char *b)
+{
+    if (!text || !strcmp(text, a) || !strcmp(text, b))
+        return STATUS_OK;
+    diag(s, no_span, args_choice, option, text, arena_printf(s->arena, "%s or %s", a, b));
+    return STATUS_USER;
+}

@@ -36,6 +36,9 @@ Status driver_args_parse(Session *s, const DriverCommand *command, int argc, cha
                          DriverArgs *out_args);
 void driver_args_help(FILE *out, const DriverCommand *command);
 
+/* One of two words, or absent. */
+Status driver_args_choice(Session *s, const char *option, const char *text, const char *a,
+                          const char *b);
 /* A positive count such as `--world 8`; 0 where the option is absent. */
 Status driver_args_count(Session *s, const char *option, const char *text, int64_t *out_count);
 /* `139GiB`; 0 where the option is absent. */

@@ -13,8 +13,5 @@ Status driver_cmd_import(Session *s, const DriverArgs *args)
     };
     if (!request.models_dir)
         return STATUS_ENV;
-    TRY(front_config_describe(s, &request, stdout));
-    for (uint32_t i = 0; i < s->records.n; i++)
-        printf("record: %s\n", s->records.at[i].message);
-    return STATUS_OK;
+    return front_config_describe(s, &request, stdout);
 }

@@ -130,17 +130,21 @@ Status driver_cmd_opt(Session *s, const DriverArgs *args)
     PassList list = {0};
     PassManager manager;
     DriverCompiled compiled = {0};
+    TRY(driver_args_choice(s, "--target", args->target, "cpu", "cuda"));
+    TRY(driver_args_choice(s, "--emit", args->emit, "ir", "ptx"));
     TRY(parse_passes(s, args->passes, &list));
     TRY(read_module(s, args->operands.at[0], &m));
     if (args->recipe)
         TRY(driver_read_recipe(s, args->recipe, args, &compiled));
     else
         compiled.options = default_options(s, args, m);
+    if (args->target)
+        compiled.options.target = strcmp(args->target, "cuda") ? PASS_TARGET_CPU : PASS_TARGET_CUDA;
     if (!args->recipe)
         TRY(driver_disable_passes(s, args, &compiled.options));
     TRY(driver_pass_manager(s, args, m, &compiled.options, &manager));
     TRY(run_passes(&manager, &list));
-    ir_print(stdout, m);
+    TRY(driver_emit(s, m, args->emit));
     Status status = tell_coverage(s, m, &compiled.options);
     for (uint32_t i = 0; !s->strict && i < s->records.n; i++)
         fprintf(stderr, "record: %s\n", s->records.at[i].message);

@@ -19,7 +19,10 @@ Status driver_cmd_plan(Session *s, const DriverArgs *args)
     DriverCompiled compiled;
     if (args->diff)
         return plan_diff(s, args);
+    TRY(driver_args_choice(s, "--emit", args->emit, "ir", "ptx"));
     TRY(driver_compile(s, args->operands.at[0], args, &compiled));
+    if (args->emit)
+        return driver_emit(s, compiled.m, args->emit);
     cJSON *report = driver_report_json(s, &compiled);
     if (args->json)
         printf("%s\n", driver_report_print(s, report, true));

@@ -44,4 +44,7 @@ Status driver_disable_passes(Session *s, const DriverArgs *args, PassOptions *op
 Status driver_pass_manager(Session *s, const DriverArgs *args, IrModule *m,
                            const PassOptions *options, PassManager *out_manager);
 
+/* Prints the module as `ir` (or NULL), or its kernels as `ptx`. */
+Status driver_emit(Session *s, IrModule *m, const char *form);
+
 #endif

@@ -1,5 +1,7 @@
 #include "driver/settings.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
@@ -13,10 +15,27 @@ static void add_text(cJSON *object, const char *key, const char *text)
     cJSON_AddItemToObject(object, key, text ? cJSON_CreateString(text) : cJSON_CreateNull());
 }
 
-static void add_int(cJSON *object, const char *key, const FrontInt *value)
+/* cJSON's own numbers are doubles of 15 digits: these are whole. */
+static void add_int(cJSON *object, const char *key, int64_t value)
 {
-    cJSON_AddItemToObject(object, key,
-                          value->given ? cJSON_CreateNumber((double)value->v) : cJSON_CreateNull());
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    cJSON_AddItemToObject(object, key, cJSON_CreateRaw(text));
+}
+
+static void add_float(cJSON *object, const char *key, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", value);
+    cJSON_AddItemToObject(object, key, cJSON_CreateRaw(text));
+}
+
+static void add_int_or_null(cJSON *object, const char *key, const FrontInt *value)
+{
+    if (value->given)
+        add_int(object, key, value->v);
+    else
+        cJSON_AddNullToObject(object, key);
 }
 
 /* The step executable may be run from another folder than the compiler. */
@@ -38,8 +57,7 @@ static void add_data(Session *s, cJSON *root, const FrontRecipe *r, int64_t seed
     add_text(data, "path", absolute(s, r->data_path.v));
     add_text(data, "eval_path", absolute(s, r->eval_path.v));
     add_text(data, "dataset", r->data_path.given ? NULL : r->dataset_name.v);
-    cJSON_AddNumberToObject(data, "seed",
-                            (double)(r->dataset_seed.given ? r->dataset_seed.v : seed));
+    add_int(data, "seed", r->dataset_seed.given ? r->dataset_seed.v : seed);
 }
 
 static void add_lr(cJSON *root, const DriverCompiled *c)
@@ -47,15 +65,15 @@ static void add_lr(cJSON *root, const DriverCompiled *c)
     const FrontRecipe *r = &c->recipe;
     cJSON *lr = cJSON_AddObjectToObject(root, "lr");
     add_text(lr, "style", r->has_schedule ? r->lr_style.v : "constant");
-    cJSON_AddNumberToObject(lr, "max", c->schedule.max);
-    cJSON_AddNumberToObject(lr, "min", c->schedule.min);
-    cJSON_AddNumberToObject(lr, "init", c->schedule.init);
+    add_float(lr, "max", c->schedule.max);
+    add_float(lr, "min", c->schedule.min);
+    add_float(lr, "init", c->schedule.init);
     if (r->has_schedule)
-        add_int(lr, "warmup_steps", &r->lr_warmup);
+        add_int_or_null(lr, "warmup_steps", &r->lr_warmup);
     else
-        cJSON_AddNumberToObject(lr, "warmup_steps", 0);
-    add_int(lr, "decay_steps", &r->lr_decay);
-    add_int(lr, "wsd_decay_steps", &r->wsd_decay);
+        add_int(lr, "warmup_steps", 0);
+    add_int_or_null(lr, "decay_steps", &r->lr_decay);
+    add_int_or_null(lr, "wsd_decay_steps", &r->wsd_decay);
     add_text(lr, "wsd_style", r->wsd_style.v);
 }
 
@@ -64,11 +82,11 @@ static void add_optimizer(cJSON *root, const DriverCompiled *c)
     const PassOptions *o = &c->options;
     cJSON *optimizer = cJSON_AddObjectToObject(root, "optimizer");
     add_text(optimizer, "name", o->optimizer);
-    cJSON_AddNumberToObject(optimizer, "beta1", o->beta1);
-    cJSON_AddNumberToObject(optimizer, "beta2", o->beta2);
-    cJSON_AddNumberToObject(optimizer, "eps", o->eps);
-    cJSON_AddNumberToObject(optimizer, "weight_decay", c->optimizer.weight_decay);
-    cJSON_AddNumberToObject(optimizer, "momentum", o->momentum);
+    add_float(optimizer, "beta1", o->beta1);
+    add_float(optimizer, "beta2", o->beta2);
+    add_float(optimizer, "eps", o->eps);
+    add_float(optimizer, "weight_decay", c->optimizer.weight_decay);
+    add_float(optimizer, "momentum", o->momentum);
     cJSON_AddBoolToObject(optimizer, "nesterov", o->nesterov);
 }
 
@@ -78,23 +96,23 @@ const char *driver_settings_json(Session *s, const DriverCompiled *c)
     int64_t seed = r->seed.given ? r->seed.v : r->rng_seed.v;
     cJSON *root = cJSON_CreateObject();
     add_text(root, "recipe", r->path);
-    cJSON_AddNumberToObject(root, "seed", (double)seed);
-    add_int(root, "max_steps", &r->max_steps);
-    add_int(root, "num_epochs", &r->num_epochs);
-    cJSON_AddNumberToObject(root, "ckpt_every_steps", (double)r->ckpt_every_steps.v);
-    cJSON_AddNumberToObject(root, "val_every_steps", (double)r->val_every_steps.v);
+    add_int(root, "seed", seed);
+    add_int_or_null(root, "max_steps", &r->max_steps);
+    add_int_or_null(root, "num_epochs", &r->num_epochs);
+    add_int(root, "ckpt_every_steps", r->ckpt_every_steps.v);
+    add_int(root, "val_every_steps", r->val_every_steps.v);
     add_text(root, "save_dir", r->checkpoint_enabled.v ? r->checkpoint_dir.v : NULL);
     add_text(root, "weights_dir", from_seed(r) ? NULL : absolute(s, c->model.weights_dir));
     add_data(s, root, r, seed);
     cJSON *labels = cJSON_AddObjectToObject(root, "labels");
-    cJSON_AddNumberToObject(labels, "ignore_index", (double)r->ignore_index.v);
+    add_int(labels, "ignore_index", r->ignore_index.v);
     add_lr(root, c);
     add_optimizer(root, c);
-    cJSON_AddNumberToObject(root, "max_norm", r->max_norm.v);
+    add_float(root, "max_norm", r->max_norm.v);
     cJSON *tied = cJSON_AddObjectToObject(root, "tied");
     if (c->tied)
         add_text(tied, "lm_head.weight", c->tied);
-    cJSON_AddNumberToObject(root, "max_skips", MAX_SKIPS);
+    add_int(root, "max_skips", MAX_SKIPS);
     char *text = cJSON_PrintUnformatted(root);
     const char *copy = arena_strndup(s->arena, text, strlen(text));
     cJSON_free(text);

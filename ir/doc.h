@@ -1,4 +1,4 @@
-/* doc: the op table as text for people: `stepc explain OP` and docs/ops.md. */
+/* doc: the op table as text for people: `stepc explain OP`, `stepc explain ops`. */
 #ifndef IR_DOC_H
 #define IR_DOC_H
 
@@ -7,6 +7,6 @@
 #include "ir/ir.h"
 
 void ir_explain_op(FILE *out, IrOpKind kind);
-void ir_ops_markdown(FILE *out); /* the whole of docs/ops.md */
+void ir_ops_markdown(FILE *out); /* every op, as one page */
 
 #endif

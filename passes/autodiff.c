@@ -131,6 +131,11 @@ static bool is_weight(const IrGraph *g, IrValue v)
     return rec->def == IR_DEF_STATE;
 }
 
+static IrServes serves(const Autodiff *ad, IrValue of)
+{
+    return is_weight(ad->fwd, of) ? IR_SERVES_WEIGHT : IR_SERVES_INPUT;
+}
+
 /* A weight's gradient, through its cast too, is made in the grad dtype at once; every other
  * value's in its own. */
 static IrType adjoint_type(const Autodiff *ad, IrValue v)
@@ -145,7 +150,7 @@ static IrValue build_named(Autodiff *ad, IrOpKind kind, IrType out, uint32_t n, 
 {
     IrOpArgs args = {.kind = kind, .in = in, .n_in = n, .out = {out}};
     args.name = intern_printf(&ad->c->s->interner, "%s.grad", ir_value(ad->fwd, of)->name);
-    ad->b.serves = is_weight(ad->fwd, of) ? IR_SERVES_WEIGHT : IR_SERVES_INPUT;
+    ad->b.serves = serves(ad, of);
     return ir_out(ad->bwd, ir_build(&ad->b, &args), 0);
 }
 
@@ -206,6 +211,11 @@ bool grad_wants(const GradCall *c, uint32_t operand)
 IrType grad_type(const GradCall *c, uint32_t operand)
 {
     return adjoint_type(c->ad, ir_in(c->fwd, c->op, operand));
+}
+
+IrServes grad_serves(const GradCall *c, uint32_t operand)
+{
+    return serves(c->ad, ir_in(c->fwd, c->op, operand));
 }
 
 void grad_give(GradCall *c, uint32_t operand, IrValue v)

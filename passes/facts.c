@@ -83,6 +83,14 @@ static unsigned char *find_gradients(const IrGraph *g, Arena *scratch)
         if (!sums_loss)
             gradients[pass_base(g, ir_in(g, op, at - 1)).i] = 1;
     }
+    for (uint32_t i = g->order.n; i-- > 0;) { /* and what sums to one */
+        IrOp op = g->order.at[i];
+        IrOpKind kind = ir_op_kind(g, op);
+        bool sums = kind == IR_OP_add || kind == IR_OP_cast;
+        for (uint32_t k = 0; sums && k < ir_op(g, op)->n_in; k++)
+            if (ir_op(g, op)->serves == IR_SERVES_WEIGHT)
+                gradients[pass_base(g, ir_in(g, op, k)).i] = 1;
+    }
     return gradients;
 }
 

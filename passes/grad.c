@@ -45,7 +45,7 @@ static void give_reduced(GradCall *c, uint32_t operand, IrValue dy)
     IrModule *m = c->b->g->m;
     IrType type = grad_type(c, operand);
     if (ir_type_numel(m, ir_value_type(c->b->g, dy)) != ir_type_numel(m, type))
-        dy = build1(c, IR_SERVES_BOTH, IR_OP_sum_rows, type, 1, &dy);
+        dy = build1(c, grad_serves(c, operand), IR_OP_sum_rows, type, 1, &dy);
     grad_give(c, operand, dy);
 }
 
@@ -98,20 +98,20 @@ static void grad_sub(GradCall *c)
         return;
     IrOpArgs args = {
         .kind = IR_OP_scale, .in = &dy, .n_in = 1, .attrs = {"factor"}, .values = {{.f = -1}}};
-    give_reduced(c, 1, build(c, IR_SERVES_INPUT, &args, 0));
+    give_reduced(c, 1, build(c, grad_serves(c, 1), &args, 0));
 }
 
 static void grad_mul(GradCall *c)
 {
     IrValue dy = grad_dy(c, 0);
     if (grad_wants(c, 0))
-        grad_give(
-            c, 0,
-            build1(c, IR_SERVES_INPUT, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 1)}));
+        grad_give(c, 0,
+                  build1(c, grad_serves(c, 0), IR_OP_mul, (IrType){0}, 2,
+                         (IrValue[]){dy, grad_in(c, 1)}));
     if (grad_wants(c, 1))
-        give_reduced(
-            c, 1,
-            build1(c, IR_SERVES_BOTH, IR_OP_mul, (IrType){0}, 2, (IrValue[]){dy, grad_in(c, 0)}));
+        give_reduced(c, 1,
+                     build1(c, grad_serves(c, 1), IR_OP_mul, (IrType){0}, 2,
+                            (IrValue[]){dy, grad_in(c, 0)}));
 }
 
 static void grad_scale(GradCall *c)

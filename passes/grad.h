@@ -23,7 +23,9 @@ IrValue grad_out(GradCall *c, uint32_t result);          /* the result likewise 
 bool grad_wants(const GradCall *c, uint32_t operand);
 /* of the operand's gradient: weights' in the grad dtype */
 IrType grad_type(const GradCall *c, uint32_t operand);
-void grad_give(GradCall *c, uint32_t operand, IrValue v);/* adds v to the operand's gradient */
+/* what an op of the operand's gradient serves */
+IrServes grad_serves(const GradCall *c, uint32_t operand);
+void grad_give(GradCall *c, uint32_t operand, IrValue v); /* adds v to the operand's gradient */
 /* of its last dim */
 void grad_give_part(GradCall *c, uint32_t operand, uint32_t part, uint32_t parts, IrValue v);
 

@@ -213,6 +213,22 @@ bool rt_json_u64(RtJson *j, uint64_t *out_number)
     return true;
 }
 
+bool rt_json_i64(RtJson *j, int64_t *out_number)
+{
+    uint64_t size;
+    *out_number = 0;
+    bool negative = rt_json_peek(j) == '-';
+    j->at += negative;
+    if (negative && !digit_at(j))
+        return rt_json_fail(j, "expected a whole number");
+    if (!rt_json_u64(j, &size))
+        return false;
+    if (size > (uint64_t)INT64_MAX + negative)
+        return rt_json_fail(j, "number too large");
+    *out_number = negative ? (int64_t)-size : (int64_t)size;
+    return true;
+}
+
 static bool skip_digits(RtJson *j)
 {
     if (!digit_at(j))

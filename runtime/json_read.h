@@ -27,6 +27,7 @@ bool rt_json_next(RtJson *j, char closing, uint32_t *n);
 bool rt_json_key(RtJson *j, const char **out_key); /* and its colon */
 bool rt_json_string(RtJson *j, const char **out_text);
 bool rt_json_u64(RtJson *j, uint64_t *out_number); /* digits only: no sign, fraction or exponent */
+bool rt_json_i64(RtJson *j, int64_t *out_number); /* the same with a sign */
 bool rt_json_number(RtJson *j, double *out_number);
 /* The first byte of the next value, which tells its kind; 0 at the end or after an error. */
 char rt_json_peek(RtJson *j);

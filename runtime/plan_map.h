@@ -1,5 +1,5 @@
-/* plan_map: a plan's bytes as typed tables, after every index and range in them has been checked.
- */
+/* plan_map: a plan's bytes as typed tables, after every index and range in them has been
+ * checked. */
 #ifndef RUNTIME_PLAN_MAP_H
 #define RUNTIME_PLAN_MAP_H
 

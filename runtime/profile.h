@@ -1,5 +1,5 @@
-/* profile: when each instruction of a few steps ran; as a trace for Perfetto, and summed by kernel.
- */
+/* profile: when each instruction of a few steps ran; as a trace for Perfetto, and summed by
+ * kernel. */
 #ifndef RUNTIME_PROFILE_H
 #define RUNTIME_PROFILE_H
 

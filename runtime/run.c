@@ -100,7 +100,10 @@ static int64_t recipe_steps(const RtRun *run)
     uint64_t batches = rt_data_batches(run->data);
     if (settings->max_steps >= 0)
         return settings->max_steps;
-    return settings->num_epochs >= 0 && batches ? settings->num_epochs * (int64_t)batches : -1;
+    int64_t steps;
+    if (settings->num_epochs < 0 || !batches)
+        return -1;
+    return __builtin_mul_overflow(settings->num_epochs, batches, &steps) ? INT64_MAX : steps;
 }
 
 static Status set_length(RtRun *run)

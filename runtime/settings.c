@@ -1,6 +1,5 @@
 #include "runtime/settings.h"
 
-#include <math.h>
 #include <stddef.h>
 
 #include "base/diag.h"
@@ -69,17 +68,6 @@ static int find_word(const char *word, const char *const *words, int n)
     return -1;
 }
 
-static bool read_int(RtJson *json, int64_t *out)
-{
-    double number;
-    /* beyond 2^53 a JSON number no longer says which integer it was */
-    if (!rt_json_number(json, &number) || number != floor(number) ||
-        fabs(number) > 9007199254740992.0)
-        return false;
-    *out = (int64_t)number;
-    return true;
-}
-
 static bool read_text(Session *s, RtJson *json, const char **out)
 {
     const char *text;
@@ -103,7 +91,7 @@ static bool read_field(Session *s, const Field *field, RtJson *json, RtSettings 
         return rt_json_skip(json);
     switch (field->type) {
     case FIELD_INT:
-        return read_int(json, at);
+        return rt_json_i64(json, at);
     case FIELD_NUMBER:
         return rt_json_number(json, at);
     case FIELD_TEXT:

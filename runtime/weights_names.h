@@ -11,8 +11,8 @@ typedef struct RtNaming { /* prefixes of one layout: of the text model's tensors
     const char *body, *head;
 } RtNaming;
 
-typedef struct RtTie { /* `alias` may stand in a file beside or in place of the plan's state `name`
-                        */
+/* `alias` may stand in a file beside or in place of the plan's state `name` */
+typedef struct RtTie {
     const char *alias, *name;
 } RtTie;
 

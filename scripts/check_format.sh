@@ -1,20 +1,10 @@
 #!/bin/sh
-# Form that nobody need look for: 100 columns, no tabs, no blanks at the end of a line, 800 lines a file.
-#   scripts/check_format.sh [--fix [FILE...]]     --fix: clang-format breaks C's and CUDA's long lines
+# Form that nobody need look for: 100 columns, no tabs, no blanks at the end of a line, 800 lines.
 set -eu
 cd "$(dirname "$0")/.."
 
-if [ "${1:-}" = --fix ]; then
-    shift
-    [ $# -gt 0 ] || set -- $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
-    for file; do
-        lines=$(awk 'length > 100 { printf " --lines=%d:%d", NR, NR }' "$file")
-        [ -z "$lines" ] || clang-format -i $lines "$file"
-    done
-fi
-
-git ls-files '*.c' '*.h' '*.y' '*.l' '*.def' '*.cu' '*.cuh' '*.cc' '*.model' '*.sh' '*.py' \
-    '*CMakeLists.txt' .ci/run | while read -r file; do
+git ls-files '*.[chyl]' '*.def' '*.cu' '*.cuh' '*.cc' '*.model' '*.sh' '*.py' '*CMakeLists.txt' \
+    .ci/run | while read -r file; do
     [ ! -f "$file" ] || awk -v file="$file" '
         length > 100 { printf "%s:%d: %d columns\n", file, NR, length }
         /\t/ { printf "%s:%d: a tab\n", file, NR }

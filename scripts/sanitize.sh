@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds everything with AddressSanitizer and UndefinedBehaviorSanitizer into build-asan/, and runs the
-# unit tests and the golden tests there.
+# Builds everything with AddressSanitizer and UndefinedBehaviorSanitizer into build-asan/, and runs
+# the unit tests and the golden tests there.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -24,7 +24,8 @@ if [ -n "$missing" ]; then
     fi
     echo "installing$missing"
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
 
 mkdir -p build

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""torch_llama: the same step in PyTorch (eager, then compiled): forward, backward, clip at 1.0, fused AdamW; tokens per second.
+"""torch_llama: the same step in PyTorch (eager, then compiled): forward, backward, clip at 1.0,
+fused AdamW; tokens per second.
 
-  torch_llama.py CONFIG.json ROWS SEQ THREADS [eager|compile]...
+torch_llama.py CONFIG.json ROWS SEQ THREADS [eager|compile]...
 """
+
 import json
 import statistics
 import sys
@@ -30,17 +32,36 @@ def rope(x, cos, sin):
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
-        h, self.n, self.g, self.d = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+        h, self.n, self.g, self.d = (
+            c["hidden_size"],
+            c["num_attention_heads"],
+            c["num_key_value_heads"],
+            c["head_dim"],
+        )
         line = lambda i, o: nn.Linear(i, o, bias=False)
-        self.q, self.k, self.v = line(h, self.n * self.d), line(h, self.g * self.d), line(h, self.g * self.d)
-        self.o, self.gate, self.up = line(self.n * self.d, h), line(h, c["intermediate_size"]), line(h, c["intermediate_size"])
-        self.down, self.n1, self.n2 = line(c["intermediate_size"], h), Norm(h, c["rms_norm_eps"]), Norm(h, c["rms_norm_eps"])
+        self.q, self.k, self.v = (
+            line(h, self.n * self.d),
+            line(h, self.g * self.d),
+            line(h, self.g * self.d),
+        )
+        self.o, self.gate, self.up = (
+            line(self.n * self.d, h),
+            line(h, c["intermediate_size"]),
+            line(h, c["intermediate_size"]),
+        )
+        self.down, self.n1, self.n2 = (
+            line(c["intermediate_size"], h),
+            Norm(h, c["rms_norm_eps"]),
+            Norm(h, c["rms_norm_eps"]),
+        )
 
     def forward(self, x, cos, sin):
         b, s, _ = x.shape
         n = self.n1(x)
         q, k, v = (p(n).view(b, s, -1, self.d).transpose(1, 2) for p in (self.q, self.k, self.v))
-        a = F.scaled_dot_product_attention(rope(q, cos, sin), rope(k, cos, sin), v, is_causal=True, enable_gqa=True)
+        a = F.scaled_dot_product_attention(
+            rope(q, cos, sin), rope(k, cos, sin), v, is_causal=True, enable_gqa=True
+        )
         x = x + self.o(a.transpose(1, 2).reshape(b, s, -1))
         n = self.n2(x)
         return x + self.down(F.silu(self.gate(n)) * self.up(n))
@@ -85,8 +106,10 @@ def measure(config, rows, seq, mode):
         times.append(time.perf_counter() - start)
     t = statistics.median(times[3:])
     n = sum(p.numel() for p in model.parameters())
-    print("torch %s %s: %.1f M parameters, %.0f tokens/s (median of 5 steps, %.3f s)" %
-          (torch.__version__, mode, n / 1e6, rows * seq / t, t))
+    print(
+        "torch %s %s: %.1f M parameters, %.0f tokens/s (median of 5 steps, %.3f s)"
+        % (torch.__version__, mode, n / 1e6, rows * seq / t, t)
+    )
 
 
 if __name__ == "__main__":

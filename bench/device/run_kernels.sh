@@ -1,9 +1,12 @@
 #!/bin/sh
 # The CUDA kernels' own tests and times, on a machine with a GPU, where nothing is built.
-#   bench/device/run_kernels.sh DIR [WHAT...]   DIR: has device_kernels and device_kernels_pieces (BUILD/tests/device);
-#   WHAT: check (against the formula), pieces (with small workspaces), bench (large shapes, times), memcheck, racecheck
-#         (compute-sanitizer on the small cases); check pieces bench if not given
-# $OUT, or a folder in /tmp, gets the logs; the end of each, and what failed, is printed. Exit 0: nothing failed.
+#   bench/device/run_kernels.sh DIR [WHAT...]
+#   DIR:  has device_kernels and device_kernels_pieces (BUILD/tests/device)
+#   WHAT: check (against the formula), pieces (with small workspaces), bench (large shapes, times),
+#         memcheck, racecheck (compute-sanitizer on the small cases); if not given: check pieces
+#         bench
+# $OUT, or a folder in /tmp, gets the logs; the end of each, and what failed, is printed.
+# Exit 0: nothing failed.
 set -u
 dir=${1:?where the programs are}
 shift
@@ -19,7 +22,8 @@ run() { # NAME SECONDS COMMAND...
     status=$?
     grep -E 'FAIL|Error|error:|hazard' "$out/$name.log" | head -n 40
     [ "$name" != bench ] || grep -v FAIL "$out/$name.log"
-    printf '%s: exit %s, %s s, %s\n' "$name" $status "$(($(date +%s) - begin))" "$(tail -n 1 "$out/$name.log")"
+    printf '%s: exit %s, %s s, %s\n' "$name" $status "$(($(date +%s) - begin))" \
+        "$(tail -n 1 "$out/$name.log")"
     [ $status -eq 0 ] || failed=1
 }
 
@@ -29,7 +33,8 @@ for what; do
     pieces) run pieces 290 "$dir/device_kernels_pieces" --small ;;
     bench) run bench 290 "$dir/device_kernels" --bench ;;
     memcheck | racecheck)
-        run "$what" 590 compute-sanitizer --tool "$what" --error-exitcode 9 "$dir/device_kernels" --small --seconds 580 ;;
+        run "$what" 590 compute-sanitizer --tool "$what" --error-exitcode 9 \
+            "$dir/device_kernels" --small --seconds 580 ;;
     *)
         echo "run_kernels.sh: unknown part $what" >&2
         exit 1 ;;

@@ -7,16 +7,16 @@
 #include "runtime/abi/workspace.h"
 
 enum {
-    CUDA_FUSED_LANES = 8,       /* neighbouring elements that a thread handles together, at most */
-    CUDA_FUSED_THREADS = 256,   /* of a block, where rows do not say otherwise */
+    CUDA_FUSED_LANES = 8,     /* neighbouring elements that a thread handles together, at most */
+    CUDA_FUSED_THREADS = 256, /* of a block, where rows do not say otherwise */
     CUDA_FUSED_ROW_THREADS = 1024,
     CUDA_FUSED_WARP = 32,
     /* elements of a row that a thread holds, where that is enough threads */
     CUDA_FUSED_HELD = 32,
-    CUDA_FUSED_BLOCKS = 512,    /* that sums over rows are spread over */
-    CUDA_FUSED_WIDE = 16384,    /* longer rows are summed by blocks beside each other */
-    CUDA_FUSED_ROWS_LEAST = 4,  /* rows of a block that sums over them */
-    CUDA_FUSED_STRIPS = 32,     /* runs of chunks that are summed apart, at most */
+    CUDA_FUSED_BLOCKS = 512,   /* that sums over rows are spread over */
+    CUDA_FUSED_WIDE = 16384,   /* longer rows are summed by blocks beside each other */
+    CUDA_FUSED_ROWS_LEAST = 4, /* rows of a block that sums over them */
+    CUDA_FUSED_STRIPS = 32,    /* runs of chunks that are summed apart, at most */
 };
 
 static inline int64_t plan_cuda_fused_lanes(int64_t cols)

@@ -99,8 +99,10 @@ static Status prepare_lists(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
     const RtPlan *plan = cuda->plan;
-    TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, &device->list[RT_CUDA_TRAIN]));
-    return rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs,
+    bool alone = device->config.check;
+    TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, alone,
+                             &device->list[RT_CUDA_TRAIN]));
+    return rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs, alone,
                                 &device->list[RT_CUDA_EVAL]);
 }
 

@@ -42,8 +42,9 @@ Status rt_cuda_describe(RtDevice *device, const RtPlan *plan, const StepProgram 
     cuda->library_workspace_bytes = header->library_workspace_bytes;
     TRY(rt_cuda_modules_load(cuda));
     TRY(rt_cuda_gemms_open(cuda));
-    TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, &device->list[RT_CUDA_TRAIN]));
-    TRY(rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs,
+    TRY(rt_cuda_exec_prepare(cuda, plan->instrs, plan->n_instrs, false,
+                             &device->list[RT_CUDA_TRAIN]));
+    TRY(rt_cuda_exec_prepare(cuda, plan->eval_instrs, plan->n_eval_instrs, false,
                              &device->list[RT_CUDA_EVAL]));
     for (int i = 0; i < RT_CUDA_LISTS; i++)
         TRY(rt_cuda_exec_rehearse(cuda, &device->list[i]));

@@ -96,11 +96,11 @@ static uint32_t group_size(const RtCudaExec *exec, uint32_t first)
     return n;
 }
 
-static void find_groups(RtCudaExec *exec)
+static void find_groups(RtCudaExec *exec, bool alone)
 {
     for (uint32_t i = 0; i < exec->n_instrs;) {
         RtCudaLaunch *launch = &exec->launches[exec->n_launches++];
-        *launch = (RtCudaLaunch){.first = i, .n = group_size(exec, i)};
+        *launch = (RtCudaLaunch){.first = i, .n = alone ? 1 : group_size(exec, i)};
         if (launch->n > 1) {
             launch->table = exec->table_bytes;
             uint64_t bytes = rt_cuda_kernels[exec->instrs[i].kernel].group->table_bytes(
@@ -113,7 +113,7 @@ static void find_groups(RtCudaExec *exec)
 
 /* -- preparing -- */
 
-Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs,
+Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs, bool alone,
                             RtCudaExec *out_exec)
 {
     Arena *arena = cuda->s->arena;
@@ -129,7 +129,7 @@ Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_in
         at += instrs[i].n_tensors;
         TRY(check_fused(cuda, &out_exec->calls[i]));
     }
-    find_groups(out_exec);
+    find_groups(out_exec, alone);
     return STATUS_OK;
 }
 

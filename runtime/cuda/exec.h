@@ -24,8 +24,9 @@ typedef struct RtCudaExec {
     CUevent *events; /* n_launches + 1 while a profile is taken; else NULL */
 } RtCudaExec;
 
-/* Resolves addresses in cuda->arena and finds the groups. */
-Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs,
+/* Resolves addresses in cuda->arena and finds the groups. alone: each instruction is a launch of
+ * its own, as --check needs it, which fills what dies behind each. */
+Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_instrs, bool alone,
                             RtCudaExec *out_exec);
 /* Once cuda->control is known: the random words' address, and the groups' tables, at table_bytes of
  * device memory. */

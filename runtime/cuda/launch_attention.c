@@ -1,7 +1,7 @@
 #include "runtime/cuda/launch_attention.h"
 
 #include "runtime/kernels/cuda/attention_sizes.h"
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 /* -- geometry, for the gradient too -- */
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 typedef struct Row {          /* of one query of one head */
     double *p, *slope, *kept; /* [seq]: probability, d score / d raw, dropout's factor */

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds all that run_all.sh runs on a machine with a GPU, where nothing is built: step executables of the fixtures in f32
-# and bf16 and of the full-size models, and the device test programs. They go into OUT/pack.tar.xz, small enough to send.
-#   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]      WHAT: fixtures bf16 full tests (default: all)
+# Builds all that run_all.sh runs on a machine with a GPU, where nothing is built: step executables
+# of the fixtures in f32 and bf16 and of the full-size models, and the device test programs. They go
+# into OUT/pack.tar.xz, small enough to send.
+#   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]    WHAT: fixtures bf16 full tests (default: all)
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
@@ -44,7 +45,8 @@ for what; do
     bf16)
         for model in $fixtures; do
             fixture "$model.bf16" "$model" --set model.torch_dtype=bfloat16
-            fixture "$model.bf16.block" "$model" --set model.torch_dtype=bfloat16 --set stepc.recompute.policy=block
+            fixture "$model.bf16.block" "$model" --set model.torch_dtype=bfloat16 \
+                --set stepc.recompute.policy=block
         done ;;
     full)
         for recipe in "$root"/tests/device/*.yaml; do

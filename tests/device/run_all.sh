@@ -1,7 +1,9 @@
 #!/bin/sh
 # Runs on a machine with a GPU what prepare.sh has built, and prints a table. Builds nothing.
-#   tests/device/run_all.sh [DIR [WHAT...]]      DIR: prepare.sh's OUT; WHAT: tests f32 bf16 same full (the default), sanitize,
-#                                                or STEP.step ARGUMENTS..., one of the executables by hand
+#   tests/device/run_all.sh [DIR [WHAT...]]
+#   DIR:  prepare.sh's OUT
+#   WHAT: tests f32 bf16 same full (the default), sanitize, or STEP.step ARGUMENTS..., one of the
+#         executables by hand
 # $OUT, or a folder in /tmp, gets the logs. Exit 0: every row is ok.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -9,14 +11,16 @@ dir=${1:-$root/.device}
 [ $# -gt 1 ] && shift || set -- tests f32 bf16 same full
 out=${OUT:-$(mktemp -d)}
 work=$(mktemp -d)
-tar -C "$work" -xJf "$dir/pack.tar.xz" 2>/dev/null || python3 -m tarfile -e "$dir/pack.tar.xz" "$work" || exit 1
+tar -C "$work" -xJf "$dir/pack.tar.xz" 2>/dev/null ||
+    python3 -m tarfile -e "$dir/pack.tar.xz" "$work" || exit 1
 dir=$work
 check="python3 $root/tests/tools/check.py"
 fixtures="gpt2 llama3 mistral qwen2 gemma4_e2b gemma4_e4b gemma4_31b"
 failed=0
 
 lt=$(ldconfig -p 2>/dev/null | sed -n 's/.*libcublasLt\.so\.13 .*=> //p' | head -1)
-[ -n "$lt" ] || lt=$(find /usr/local/cuda*/ /opt /usr/lib -name libcublasLt.so.13 2>/dev/null | head -1)
+[ -n "$lt" ] ||
+    lt=$(find /usr/local/cuda*/ /opt /usr/lib -name libcublasLt.so.13 2>/dev/null | head -1)
 LD_LIBRARY_PATH=$dir/lib:$(dirname "${lt:-/}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 
@@ -34,7 +38,7 @@ train() { # NAME STEP ARGUMENTS...: logs and gradients as $work/NAME.*
     shift 2
     fixture=$root/tests/fixtures/$model
     rm -f "$work/$name.jsonl"
-    timeout 120 "$dir/steps/$step.step" --weights "$fixture" --batch "$fixture/batch.safetensors" \
+    timeout 120 "$dir/steps/$step.step" --weights "${weights:-$fixture}" --batch "$fixture/batch.safetensors" \
         --log "$work/$name.jsonl" --dump-grads "$work/$name.grads" "$@" >"$out/$name.log" 2>&1
 }
 
@@ -51,8 +55,8 @@ tests() {
 # The own kernels' tests under compute-sanitizer.
 sanitize() {
     for tool in memcheck racecheck; do
-        timeout 400 compute-sanitizer --tool $tool --error-exitcode 9 "$dir/tests/device_kernels" --small \
-            >"$out/sanitize.$tool.log" 2>&1
+        timeout 400 compute-sanitizer --tool $tool --error-exitcode 9 \
+            "$dir/tests/device_kernels" --small >"$out/sanitize.$tool.log" 2>&1
         row "compute-sanitizer $tool" $? "$(last_line "$out/sanitize.$tool.log")"
     done
 }
@@ -63,8 +67,8 @@ f32() {
         train "$model.f32" "$model.f32" --save "$work/$model.save"
         status=$?
         if [ $status -eq 0 ]; then
-            $check parity "$root/tests/fixtures/$model" "$work/$model.f32.jsonl" "$work/$model.f32.grads" \
-                "$work/$model.save" >"$out/$model.f32.check" 2>&1
+            $check parity "$root/tests/fixtures/$model" "$work/$model.f32.jsonl" \
+                "$work/$model.f32.grads" "$work/$model.save" >"$out/$model.f32.check" 2>&1
             status=$?
             row "$model f32 parity" $status "$(last_line "$out/$model.f32.check")"
         else
@@ -73,19 +77,21 @@ f32() {
     done
 }
 
+# bf16 against f32 from the same rounded weights.
 bf16() {
     for model in $fixtures; do
-        [ -f "$dir/steps/$model.bf16.step" ] || continue
-        train "$model.bf16" "$model.bf16"
-        status=$?
-        if [ $status -eq 0 ]; then
-            $check bf16 "$root/tests/fixtures/$model" "$work/$model.bf16.jsonl" "$work/$model.bf16.grads" \
+        [ -f "$dir/steps/$model.bf16.step" ] && [ -f "$dir/steps/$model.f32.step" ] || continue
+        mkdir -p "$work/$model.rounded"
+        cp "$root/tests/fixtures/$model/config.json" "$work/$model.rounded/"
+        python3 "$root/tests/tools/make.py" rounded "$root/tests/fixtures/$model/model.safetensors" \
+            "$work/$model.rounded/model.safetensors"
+        train "$model.bf16" "$model.bf16" && weights=$work/$model.rounded train "$model.ref" "$model.f32" &&
+            $check bf16 "$root/tests/fixtures/$model" "$work/$model.bf16.jsonl" \
+                "$work/$model.bf16.grads" "$work/$model.ref.jsonl" "$work/$model.ref.grads" \
                 >"$out/$model.bf16.check" 2>&1
-            status=$?
-            row "$model bf16" $status "$(last_line "$out/$model.bf16.check")"
-        else
-            row "$model bf16" $status "exit $status: $(last_line "$out/$model.bf16.log")"
-        fi
+        status=$?
+        [ -f "$out/$model.bf16.check" ] || cp "$out/$model.bf16.log" "$out/$model.bf16.check"
+        row "$model bf16" $status "$(last_line "$out/$model.bf16.check")"
     done
 }
 
@@ -94,15 +100,20 @@ same() {
     for model in $fixtures; do
         for form in f32 bf16; do
             [ -f "$dir/steps/$model.$form.step" ] || continue
-            train base "$model.$form" || { row "$model $form bits" 1 "$(last_line "$out/base.log")"; continue; }
+            train base "$model.$form" || {
+                row "$model $form bits" 1 "$(last_line "$out/base.log")"
+                continue
+            }
             bad=
-            for other in "again $model.$form" "plain $model.$form --no-graph" "check $model.$form --check" \
-                "block $model.$form.block" "submodule $model.$form.submodule"; do
+            for other in "again $model.$form" "plain $model.$form --no-graph" \
+                "check $model.$form --check" "block $model.$form.block" \
+                "submodule $model.$form.submodule"; do
                 # shellcheck disable=SC2086
                 set -- $other
                 [ -f "$dir/steps/$2.step" ] || continue
-                train "$@" && $check same "$work/base.jsonl" "$work/$1.jsonl" -- "$work/base.grads" "$work/$1.grads" \
-                    >"$out/$model.$form.$1.check" 2>&1 || bad="$bad $1"
+                train "$@" && $check same "$work/base.jsonl" "$work/$1.jsonl" -- \
+                    "$work/base.grads" "$work/$1.grads" >"$out/$model.$form.$1.check" 2>&1 ||
+                    bad="$bad $1"
             done
             [ -z "$bad" ]
             row "$model $form bits" $? "${bad:+differ:$bad}"
@@ -115,7 +126,8 @@ full() {
         [ -f "$step" ] || continue
         name=$(basename "$step" .step)
         begin=$(date +%s)
-        timeout 280 "$step" --bench 10 --tune "$work/tune" --profile "$out/$name.trace.json" >"$out/$name.log" 2>&1
+        timeout 280 "$step" --bench 10 --tune "$work/tune" --profile "$out/$name.trace.json" \
+            >"$out/$name.log" 2>&1
         status=$?
         row "$name" $status "$(($(date +%s) - begin)) s, exit $status"
         sed -n '/^bench/p; /^kernel/,/^device/p; /^device memory/p' "$out/$name.log"

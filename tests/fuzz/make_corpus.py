@@ -1,4 +1,5 @@
-"""Writes the seeds of the fuzz targets, one folder each, from the repository's own files and what stepc makes of them.
+"""Writes the seeds of the fuzz targets, one folder each, from the repository's own files and from
+what stepc makes of them.
 
 usage: make_corpus.py STEPC OUT
 """
@@ -7,6 +8,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -27,8 +29,10 @@ def put(target, name, data):
 
 
 def files(*patterns):
-    found = [p for pattern in patterns for p in glob.glob(os.path.join(ROOT, pattern), recursive=True)]
-    return sorted(os.path.relpath(p, ROOT) for p in found)
+    found = []
+    for pattern in patterns:
+        found += glob.glob(os.path.join(ROOT, pattern), recursive=True)
+    return sorted(os.path.relpath(path, ROOT) for path in found)
 
 
 def definition(path):
@@ -41,7 +45,13 @@ def definition(path):
     return b"".join(lines)
 
 
-FIXTURES = {"gpt2": "gpt2", "llama3": "llama", "qwen2": "llama", "gemma4_e2b": "gemma4", "gemma4_31b": "gemma4"}
+FIXTURES = {
+    "gpt2": "gpt2",
+    "llama3": "llama",
+    "qwen2": "llama",
+    "gemma4_e2b": "gemma4",
+    "gemma4_31b": "gemma4",
+}
 
 
 def config(name):
@@ -50,12 +60,15 @@ def config(name):
 
 def models():
     for name, family in FIXTURES.items():
-        put("model", name, definition(f"models/{family}/{family}.model") + b"\0" + read(config(name)))
+        text = definition(f"models/{family}/{family}.model")
+        put("model", name, text + b"\0" + read(config(name)))
     for path in files("tests/ops/*.model", "tests/cases/Inputs/*.model"):
         text = definition(path)
         kind = re.search(rb'for "([^"]+)"', text).group(1).decode()
-        plain = json.dumps({"model_type": kind}).encode()
-        put("model", path, text + b"\0" + (read("tests/cases/Inputs/one/config.json") if kind == "llama" else plain))
+        keys = json.dumps({"model_type": kind}).encode()
+        if kind == "llama":
+            keys = read("tests/cases/Inputs/one/config.json")
+        put("model", path, text + b"\0" + keys)
 
 
 def configs():
@@ -75,39 +88,86 @@ def tensors():
         if len(data) < 1 << 18:
             put("tensors", path, data)
         # the header with its first tensors alone, so that small changes keep it whole
-        table = json.loads(data[8:8 + header])
-        few = sorted((k for k in table if k != "__metadata__"), key=lambda k: table[k]["data_offsets"])[:3]
+        table = json.loads(data[8 : 8 + header])
+        table.pop("__metadata__", None)
+        few = sorted(table, key=lambda name: table[name]["data_offsets"])[:3]
         end = table[few[-1]]["data_offsets"][1]
         if end < 1 << 14:
             text = json.dumps({k: table[k] for k in few}).encode()
-            put("tensors", path + ".few", struct.pack("<Q", len(text)) + text + data[8 + header:8 + header + end])
+            text = struct.pack("<Q", len(text)) + text
+            put("tensors", path + ".few", text + data[8 + header : 8 + header + end])
 
 
 def stepc(*args):
     return subprocess.run([STEPC, *args], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
 
 
-def compiled():
-    """IR at every level, and the plans that executables carry."""
-    recipe = "tests/cases/Inputs/t0.yaml"
-    for name in ("fixtures/gpt2", "cases/Inputs/one", "cases/Inputs/dropout"):
-        for policy in ("none", "block", "submodule"):
-            out = os.path.join(OUT, "seed.step")
-            sets = ["--set", f"model.pretrained_model_name_or_path={os.path.join(ROOT, 'tests', name)}",
-                    "--set", f"stepc.recompute.policy={policy}"]
-            for level in ("canon", "recompute", "autodiff", "optimizer", "fuse", "memplan"):
-                text = stepc("plan", recipe, *sets, f"--dump-after={level}")
-                put("ir", f"{name}.{policy}.{level}.sir", text[:text.rindex(b"\n}\n") + 3])  # the report follows
-            stepc("build", recipe, *sets, "-o", out)
-            with open(out, "rb") as f:
-                data = f.read()
-            os.remove(out)
-            at = data.find(b"step\x01\0\0\0")
-            while at >= 0:
-                length = struct.unpack_from("<Q", data, at + 8)[0]
-                if 0 < length < len(data) - at:
-                    put("plan", f"{name}.{policy}", data[at:at + length])
-                at = data.find(b"step\x01\0\0\0", at + 1)
+LEVELS = ("canon", "recompute", "autodiff", "optimizer", "fuse", "memplan")
+T0 = "tests/cases/Inputs/t0.yaml"
+
+
+def sets(**keys):
+    words = []
+    for key, value in keys.items():
+        words += ["--set", f"{key.replace('__', '.')}={value}"]
+    return words
+
+
+def dumps(name, *options, levels=LEVELS):
+    """IR as it stands behind a pass; the report follows it."""
+    for level in levels:
+        text = stepc("plan", T0, *options, f"--dump-after={level}")
+        put("ir", f"{name}.{level}.sir", text[: text.rindex(b"\n}\n") + 3])
+
+
+def modules():
+    one = os.path.join(ROOT, "tests/cases/Inputs/one")
+    for policy in ("none", "block", "submodule"):
+        dumps(
+            f"one.{policy}",
+            *sets(model__pretrained_model_name_or_path=one, stepc__recompute__policy=policy),
+        )
+    config = os.path.join(OUT, "op", "config.json")
+    put("op", "config.json", b'{"model_type": "op"}')
+    for path in files("tests/ops/*.model"):
+        dumps(
+            os.path.basename(path),
+            *sets(
+                model__pretrained_model_name_or_path=config,
+                model__torch_dtype="float64",
+                stepc__definition=os.path.join(ROOT, path),
+            ),
+            levels=("canon", "memplan"),
+        )
+    shutil.rmtree(os.path.dirname(config))
+
+
+def plans():
+    """What executables carry: it begins with PLAN_MAGIC, PLAN_VERSION, and its length."""
+    out = os.path.join(OUT, "seed.step")
+    for name, policy in (
+        ("cases/Inputs/one", "none"),
+        ("cases/Inputs/one", "block"),
+        ("cases/Inputs/dropout", "submodule"),
+        ("fixtures/gpt2", "none"),
+    ):
+        folder = os.path.join(ROOT, "tests", name)
+        stepc(
+            "build",
+            T0,
+            "-o",
+            out,
+            *sets(model__pretrained_model_name_or_path=folder, stepc__recompute__policy=policy),
+        )
+        with open(out, "rb") as f:
+            data = f.read()
+        os.remove(out)
+        at = data.find(b"step\x01\0\0\0")
+        while at >= 0:
+            length = struct.unpack_from("<Q", data, at + 8)[0]
+            if 0 < length < len(data) - at:
+                put("plan", f"{name}.{policy}", data[at : at + length])
+            at = data.find(b"step\x01\0\0\0", at + 1)
 
 
 def words(target, path, pattern):
@@ -125,7 +185,7 @@ def dictionaries():
     words("config", "models/gemma4/gemma4.model", r"\b(\w{5,})\b")
 
 
-for make in (models, configs, recipes, tensors, compiled, dictionaries):
+for make in (models, configs, recipes, tensors, modules, plans, dictionaries):
     make()
 for target in ("model", "config", "recipe", "tensors", "ir", "plan"):
     n = len(os.listdir(os.path.join(OUT, target)))

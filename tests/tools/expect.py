@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """expect: runs a command that must end with one exit code; only what it writes to stderr is shown.
 
-  expect.py CODE COMMAND ARGUMENT...
+expect.py CODE COMMAND ARGUMENT...
 """
+
 import subprocess
 import sys
 

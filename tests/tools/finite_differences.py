@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""finite_differences: holds each op's gradient against central differences in f64, through the real executable.
+"""finite_differences: holds each op's gradient against central differences in f64, through the real
+executable.
 
   finite_differences.py STEPC OPS_DEF MODELS_DIR WORK_DIR
 
-Every differentiable op of the table needs MODELS_DIR/OP.model: a model whose loss is a scalar of the op's result. For each:
+Every differentiable op of the table needs MODELS_DIR/OP.model: a model whose loss is a scalar of
+the op's result. For each:
   - gradients of every weight along random directions against (L(w + h v) - L(w - h v)) / 2h;
   - fused against alone, recompute of every block against none: losses and gradients bit-identical;
   - the dump after memplan, read back by `stepc opt`, is printed the same.
 """
+
 import json
 import os
 import random
@@ -70,8 +73,13 @@ class Sample:
 
     def write(self, folder, tensors):
         os.makedirs(folder, exist_ok=True)
-        make.write(folder + "/model.safetensors",
-                   {n: ("F64", shape, struct.pack("<%dd" % len(v), *v)) for n, (shape, v) in tensors.items()})
+        make.write(
+            folder + "/model.safetensors",
+            {
+                n: ("F64", shape, struct.pack("<%dd" % len(v), *v))
+                for n, (shape, v) in tensors.items()
+            },
+        )
 
 
 def differences(sample, path, draw):
@@ -94,7 +102,10 @@ def differences(sample, path, draw):
             error = abs(numeric - analytic) / max(abs(numeric), abs(analytic), scale * 1e-2)
             worst = max(worst, error)
             if not error <= BOUND:
-                check.fail("d loss / d %s: %.12g by differences, %.12g by autodiff" % (name, numeric, analytic))
+                check.fail(
+                    "d loss / d %s: %.12g by differences, %.12g by autodiff"
+                    % (name, numeric, analytic)
+                )
     return worst, len(grads)
 
 
@@ -112,24 +123,26 @@ def round_trip(sample, text):
     with open(dump, "w") as file:
         file.write(text)
     again = run(sample.stepc, "opt", "--passes=", dump)
-    body = text[text.index("\n") + 1:]  # without the line that names the pass
+    body = text[text.index("\n") + 1 :]  # without the line that names the pass
     if again != body:
         check.fail("the dump after memplan is not read back as it was printed")
 
 
 def main(stepc, table, models, work):
     models = os.path.abspath(models)
-    names = sorted(f[:-len(".model")] for f in os.listdir(models) if f.endswith(".model"))
+    names = sorted(f[: -len(".model")] for f in os.listdir(models) if f.endswith(".model"))
     missing = [op for op in differentiable_ops(table) if op not in names and op != "cast"]
     if missing:
         check.fail("no sample for %s: add %s/OP.model" % (", ".join(missing), models))
     for name in names:
         draw = random.Random(name)
-        sample = Sample(stepc, "%s/%s.model" % (models, name), "%s/%s" % (os.path.abspath(work), name))
+        sample = Sample(
+            stepc, "%s/%s.model" % (models, name), "%s/%s" % (os.path.abspath(work), name)
+        )
         fused = sample.build("fused", "--dump-after=memplan")
         dump = sample.printed
         paths = [fused, sample.build("alone", "--disable=fuse")]
-        if " at \"" in open("%s/%s.model" % (models, name)).read():  # it has blocks
+        if ' at "' in open("%s/%s.model" % (models, name)).read():  # it has blocks
             paths.append(sample.build("replayed", "--set", "stepc.recompute.policy=block"))
         error, n = differences(sample, fused, draw)
         identical(sample, paths)

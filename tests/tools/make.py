@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """make: writes small inputs for tests.
 
-  make.py batch OUT ROWS SEQ VOCAB SEED [valid=N,N,...] [rows=A:B] [seq=N] [change=I]
-      input_ids and targets (valid=: how many targets of each row are not ignored; rows=, seq=: only these rows, only the first tokens of each;
-      change=: another token at place I)
-  make.py bad KIND OUT      a malformed safetensors file
-  make.py tied KIND FROM OUT   a tied checkpoint with the table, the head, both, both but different, or neither
+make.py batch OUT ROWS SEQ VOCAB SEED [valid=N,N,...] [rows=A:B] [seq=N] [change=I]
+    input_ids and targets (valid=: how many targets of each row are not ignored; rows=, seq=: only
+    these rows, only the first tokens of each; change=: another token at place I)
+make.py bad KIND OUT      a malformed safetensors file
+make.py tied KIND FROM OUT   a tied checkpoint with the table, the head, both, both but different,
+    or neither
+make.py rounded FROM OUT  f32 weights that bf16 holds exactly: rounded to nearest, ties to even
 """
+
 import json
 import random
 import struct
@@ -16,7 +19,11 @@ import sys
 def write(path, tensors):
     header, body = {}, b""
     for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": shape,
+            "data_offsets": [len(body), len(body) + len(raw)],
+        }
         body += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -32,13 +39,15 @@ def batch(out, rows, seq, vocab, seed, *options):
     targets = [[draw.randrange(1, vocab) for _ in range(seq)] for _ in range(rows)]
     if "valid" in options:
         for row, n in zip(targets, options["valid"].split(",")):
-            row[int(n):] = [-100] * (seq - int(n))
+            row[int(n) :] = [-100] * (seq - int(n))
     if "change" in options:
         for row in ids:
             row[int(options["change"])] = 1 + row[int(options["change"])] % (vocab - 1)
     first, last = (int(x) for x in options.get("rows", "0:%d" % rows).split(":"))
     seq = int(options.get("seq", seq))
-    pack = lambda table: struct.pack("<%dq" % ((last - first) * seq), *(x for r in table[first:last] for x in r[:seq]))
+    pack = lambda table: struct.pack(
+        "<%dq" % ((last - first) * seq), *(x for r in table[first:last] for x in r[:seq])
+    )
     shape = [last - first, seq]
     write(out, {"input_ids": ("I64", shape, pack(ids)), "targets": ("I64", shape, pack(targets))})
 
@@ -68,10 +77,16 @@ def bad(kind, out):
 def tied(kind, source, out):
     data = open(source, "rb").read()
     n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
+    header = json.loads(data[8 : 8 + n])
     header.pop("__metadata__", None)
-    tensors = {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
-               for k, v in header.items()}
+    tensors = {
+        k: (
+            v["dtype"],
+            v["shape"],
+            data[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]],
+        )
+        for k, v in header.items()
+    }
     table = tensors.pop("model.embed_tokens.weight")
     if kind in ("embed", "both", "differ"):
         tensors["model.embed_tokens.weight"] = table
@@ -82,5 +97,15 @@ def tied(kind, source, out):
     write(out, tensors)
 
 
+def rounded(source, out):
+    data = bytearray(open(source, "rb").read())
+    n = struct.unpack("<Q", data[:8])[0]
+    for at in range(8 + n, len(data), 4):
+        bits = struct.unpack_from("<I", data, at)[0]
+        struct.pack_into("<I", data, at, (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000)
+    with open(out, "wb") as file:
+        file.write(data)
+
+
 if __name__ == "__main__":
-    {"batch": batch, "bad": bad, "tied": tied}[sys.argv[1]](*sys.argv[2:])
+    {"batch": batch, "bad": bad, "tied": tied, "rounded": rounded}[sys.argv[1]](*sys.argv[2:])

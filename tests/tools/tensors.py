@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """tensors: edits safetensors files for tests.
 
-  tensors.py edit FROM TO CHANGE...   CHANGE: drop=NAME, name=OLD:NEW, prefix=TEXT, shape=NAME:4,4, dtype=NAME:I32,
-                                      nan=NAME (its first element), fill=NAME:VALUE, add=NAME:2,2 (f32 zeros), same=NAME:OTHER (other's values)
-  tensors.py shards FROM DIR CHANGE...   two shards and an index. CHANGE: drop=NAME (from the index), twice=NAME (in both shards),
-                                      wrong=NAME (listed under the other shard)
+tensors.py edit FROM TO CHANGE...
+    drop=NAME, name=OLD:NEW, prefix=TEXT, shape=NAME:4,4, dtype=NAME:I32, nan=NAME (its first
+    element), fill=NAME:VALUE, add=NAME:2,2 (f32 zeros), same=NAME:OTHER (other's values)
+tensors.py shards FROM DIR CHANGE...
+    two shards and an index: drop=NAME (from the index), twice=NAME (in both shards), wrong=NAME
+    (listed under the other shard)
 """
+
 import json
 import math
 import struct
@@ -15,16 +18,26 @@ import sys
 def read(path):
     data = open(path, "rb").read()
     n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
+    header = json.loads(data[8 : 8 + n])
     header.pop("__metadata__", None)
-    return {name: [t["dtype"], t["shape"], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]]
-            for name, t in header.items()}
+    return {
+        name: [
+            t["dtype"],
+            t["shape"],
+            data[8 + n + t["data_offsets"][0] : 8 + n + t["data_offsets"][1]],
+        ]
+        for name, t in header.items()
+    }
 
 
 def write(path, tensors):
     header, body = {}, b""
     for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": shape,
+            "data_offsets": [len(body), len(body) + len(raw)],
+        }
         body += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -73,7 +86,9 @@ def shards(tensors, folder, changes):
             index[name] = files[index[name] == files[0]]
     for file, part in zip(files, parts):
         write(folder + "/" + file, part)
-    json.dump({"metadata": {}, "weight_map": index}, open(folder + "/model.safetensors.index.json", "w"))
+    json.dump(
+        {"metadata": {}, "weight_map": index}, open(folder + "/model.safetensors.index.json", "w")
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""variants: one fixture under every setting that may not change a bit: losses, norms and gradients of all 8 steps are equal. On the
-way: the allocated arena is the planned one, no step behind the second allocates, and memory that no line lists is within 8 MiB.
+"""variants: one fixture under every setting that may not change a bit: losses, norms and gradients
+of all 8 steps are equal. On the way: the allocated arena is the planned one, no step behind the
+second allocates, and memory that no line lists is within 8 MiB.
 
   variants.py STEPC RECIPE FIXTURE SEQ WORK_DIR [KEY=VALUE...]
 """
+
 import json
 import os
 import re
@@ -25,7 +27,9 @@ def run(words):
 def allocations(words, steps, work):
     path = work + "/allocations"
     environment = dict(os.environ, LD_PRELOAD=COUNTER, COUNT_ALLOCATIONS=path)
-    done = subprocess.run([*words, "--steps", str(steps)], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [*words, "--steps", str(steps)], capture_output=True, text=True, env=environment
+    )
     if done.returncode:
         check.fail("%s\n%s" % (" ".join(words), done.stderr[-800:]))
     return int(open(path).read())
@@ -44,13 +48,19 @@ def main(stepc, recipe, fixture, seq, work, *more):
     os.makedirs(work, exist_ok=True)
     sets = ["model.pretrained_model_name_or_path=" + fixture, "dataset.seq_length=" + seq, *more]
     base = [w for s in sets for w in ("--set", s)]
-    plan = json.loads(run([stepc, "plan", recipe, *base, "--set", "stepc.recompute.policy=submodule", "--json"]))
+    plan = json.loads(
+        run([stepc, "plan", recipe, *base, "--set", "stepc.recompute.policy=submodule", "--json"])
+    )
     roles = sorted(r for r in plan["recompute"]["parts"] if r != "other")
     builds = {"none": [], "alone": ["--disable=fuse"]}
     for policy in ("block", "selective", "submodule"):
         builds[policy] = ["--set", "stepc.recompute.policy=" + policy]
     for role in roles:
-        builds["only " + role] = [*builds["submodule"], "--set", "stepc.recompute.parts=[%s]" % role]
+        builds["only " + role] = [
+            *builds["submodule"],
+            "--set",
+            "stepc.recompute.parts=[%s]" % role,
+        ]
     builds["block, alone"] = [*builds["block"], "--disable=fuse"]
     builds["block but the last"] = [*builds["block"], "--set", "stepc.recompute.keep_last=1"]
     logs, grads = [], []
@@ -65,13 +75,27 @@ def main(stepc, recipe, fixture, seq, work, *more):
             grads.append("%s/%d.%d.grads" % (work, i, n))
             if os.path.exists(logs[-1]):
                 os.remove(logs[-1])
-            out = run([exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors", "--log", logs[-1],
-                       "--dump-grads", grads[-1], *extra])
+            out = run(
+                [
+                    exe,
+                    "--weights",
+                    fixture,
+                    "--batch",
+                    fixture + "/batch.safetensors",
+                    "--log",
+                    logs[-1],
+                    "--dump-grads",
+                    grads[-1],
+                    *extra,
+                ]
+            )
             arena = re.search(r"^arena \| (\d+) B .*planned, (\d+) B allocated", out, re.M)
             if not arena or arena[1] != arena[2]:
                 check.fail("planned and allocated arena differ: %s" % out[:200])
         if name in ("none", "block", "submodule", "selective"):
-            hold_memory(name, [exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors"], work)
+            hold_memory(
+                name, [exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors"], work
+            )
         os.remove(exe)
     check.same([*logs, "--", *grads])
 

@@ -1,6 +1,7 @@
-/* emit_cuda: the device's kernels on an emulator: fused against alone, against the CPU's kernels, and sums against the
- * order that runtime/abi/fused_cuda.h promises. */
+/* emit_cuda: the device's kernels on an emulator: fused against alone, against the CPU's kernels,
+ * and sums against the order that runtime/abi/fused_cuda.h promises. */
 #include "backend/emit_device.h"
+#include "ir/parse.h"
 #include "runtime/abi/fused_cuda.h"
 #include "tests/unit/emit_graphs.h"
 #include "tests/unit/emulate_threads.h"
@@ -39,7 +40,8 @@ static void device_compile(Device *d, Program *p)
         if (p->kernels[i] < d->n_kernels)
             continue;
         assert_int_equal(p->kernels[i], d->n_kernels);
-        assert_int_equal(emit_scan_region(&scanner, p->g->order.at + i * each, each, &region), STATUS_OK);
+        assert_int_equal(emit_scan_region(&scanner, p->g->order.at + i * each, each, &region),
+                         STATUS_OK);
         const char *name = arena_printf(p->s->arena, "k%u", d->n_kernels);
         assert_true(d->n_kernels < MOST_KERNELS);
         d->kernels[d->n_kernels++] = emit_device_kernel(d->unit, &region, name);
@@ -57,7 +59,8 @@ static void device_load(Device *d)
     assert_int_equal(write(file, code, bytes), (ssize_t)bytes);
     close(file);
     const char *library = arena_printf(d->cpu.s->arena, "%s.so", object);
-    assert_int_equal(system(arena_printf(d->cpu.s->arena, "cc -shared -o %s %s", library, object)), 0);
+    assert_int_equal(system(arena_printf(d->cpu.s->arena, "cc -shared -o %s %s", library, object)),
+                     0);
     d->library = dlopen(library, RTLD_NOW);
     if (!d->library)
         fail_msg("%s", dlerror());
@@ -104,7 +107,10 @@ static void check_near(const Program *a, const Program *b, const char *what)
 {
     for (uint32_t k = 0; k < a->n_wanted; k++) {
         DType dtype = dtype_of(a, a->wanted[k]);
-        double most = 0, worst = 0, limit = dtype == DTYPE_F64 ? 1e-13 : dtype == DTYPE_F32 ? 1e-5 : 8e-3;
+        double most = 0, worst = 0,
+               limit = dtype == DTYPE_F64   ? 1e-13
+                       : dtype == DTYPE_F32 ? 1e-5
+                                            : 8e-3;
         for (int64_t e = 0; e < numel_of(a, a->wanted[k]); e++) {
             double x = read_at(a, a->wanted[k], e), y = read_at(b, b->wanted[k], e);
             most = fabs(y) > most ? fabs(y) : most;
@@ -118,9 +124,18 @@ static void check_near(const Program *a, const Program *b, const char *what)
 /* As its fused regions the CPU's and the device's; alone the device's. */
 static void every_graph(void **state)
 {
-    static const int64_t widths[] = {1, 2, 7, 48, 80, 130, 256, 1056};
-    static const DType dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
-    enum { BUILDS = sizeof builds / sizeof *builds, WIDTHS = sizeof widths / sizeof *widths, N = BUILDS * WIDTHS * 3 };
+    static const struct {
+        DType dtype;
+        int64_t width;
+    } shapes[] = {{DTYPE_BF16, 1},  {DTYPE_BF16, 2},   {DTYPE_BF16, 7},   {DTYPE_BF16, 48},
+                  {DTYPE_BF16, 80}, {DTYPE_BF16, 130}, {DTYPE_BF16, 256}, {DTYPE_BF16, 1056},
+                  {DTYPE_F32, 7},   {DTYPE_F32, 48},   {DTYPE_F32, 1024}, {DTYPE_F64, 130},
+                  {DTYPE_F64, 256}};
+    enum {
+        BUILDS = sizeof builds / sizeof *builds,
+        SHAPES = sizeof shapes / sizeof *shapes,
+        N = BUILDS * SHAPES
+    };
     static Program programs[N][3];
     static Device d;
     (void)state;
@@ -128,13 +143,15 @@ static void every_graph(void **state)
     for (uint32_t n = 0; n < N; n++)
         for (uint32_t form = 0; form < 3; form++) {
             program_init(&programs[n][form], &d.cpu, form < 2);
-            builds[n / (WIDTHS * 3)](&programs[n][form], dtypes[n % 3], widths[n / 3 % WIDTHS]);
+            builds[n / SHAPES](&programs[n][form], shapes[n % SHAPES].dtype,
+                               shapes[n % SHAPES].width);
             device_compile(&d, &programs[n][form]);
         }
     device_load(&d);
     for (uint32_t n = 0; n < N; n++) {
-        const char *what = arena_printf(d.cpu.s->arena, "graph %u, %s, rows of %d", n / (WIDTHS * 3),
-                                        dtype_name(dtypes[n % 3]), (int)widths[n / 3 % WIDTHS]);
+        const char *what =
+            arena_printf(d.cpu.s->arena, "graph %u, %s, rows of %d", n / SHAPES,
+                         dtype_name(shapes[n % SHAPES].dtype), (int)shapes[n % SHAPES].width);
         program_run(&programs[n][0], &d.cpu);
         device_run(&d, &programs[n][1]);
         device_run(&d, &programs[n][2]);
@@ -148,7 +165,8 @@ static void every_graph(void **state)
 
 /* -- the order of sums -- */
 
-/* A thread's groups of lanes in order; then threads t and t ^ 16, t ^ 8 ...; then warps in order. */
+/* A thread's groups of lanes in order; then threads t and t ^ 16, t ^ 8 ...; then warps in order.
+ */
 static float row_dot(const float *a, const float *b, int64_t n)
 {
     static float thread[CUDA_FUSED_ROW_THREADS], other[CUDA_FUSED_ROW_THREADS];
@@ -175,8 +193,8 @@ static void expect_bits(const Program *p, uint32_t wanted, int64_t i, float want
 {
     float got = (float)read_at(p, p->wanted[wanted], i);
     if (memcmp(&got, &want_value, 4))
-        fail_msg("%s[%d] is %.9g and should be %.9g", ir_value(p->g, p->wanted[wanted])->name, (int)i, (double)got,
-                 (double)want_value);
+        fail_msg("%s[%d] is %.9g and should be %.9g", ir_value(p->g, p->wanted[wanted])->name,
+                 (int)i, (double)got, (double)want_value);
 }
 
 static void row_sums_match_plain_c(void **state)
@@ -191,7 +209,8 @@ static void row_sums_match_plain_c(void **state)
         Program *p = &programs[i];
         int64_t full[] = {ROWS, widths[i]};
         program_init(p, &d.cpu, true);
-        IrOp norm = OP(p, rmsnorm, operand(p, "x", DTYPE_F32, 2, full), operand(p, "w", DTYPE_F32, 1, &full[1]));
+        IrOp norm = OP(p, rmsnorm, operand(p, "x", DTYPE_F32, 2, full),
+                       operand(p, "w", DTYPE_F32, 1, &full[1]));
         want(p, ir_out(p->g, norm, 0));
         want(p, ir_out(p->g, norm, 1));
         device_compile(&d, p);
@@ -220,8 +239,8 @@ static float column_sum(const Program *p, IrValue x, int64_t rows, int64_t cols,
     float all = 0;
     for (int64_t strip = 0; strip < s.strips; strip++) {
         float of_strip = 0;
-        for (int64_t chunk = strip * s.chunks_per_strip; chunk < plan_min((strip + 1) * s.chunks_per_strip, s.chunks);
-             chunk++) {
+        for (int64_t chunk = strip * s.chunks_per_strip;
+             chunk < plan_min((strip + 1) * s.chunks_per_strip, s.chunks); chunk++) {
             float of_chunk = 0;
             for (int64_t g = 0; g < s.row.rows; g++) {
                 float group = 0;
@@ -240,7 +259,8 @@ static float column_sum(const Program *p, IrValue x, int64_t rows, int64_t cols,
 /* Alone, and beside a reduction over the rows, whose threads then do the sums as well. */
 static void column_sums_match_plain_c(void **state)
 {
-    static const int64_t shapes[][2] = {{1000, 37}, {700, 64}, {300, 256}, {150, 768}, {131, 2560}, {5, 20480}, {9, 1}, {2, 16416}};
+    static const int64_t shapes[][2] = {{1000, 37},  {700, 64},  {300, 256}, {150, 768},
+                                        {131, 2560}, {5, 20480}, {9, 1},     {2, 16416}};
     enum { N = sizeof shapes / sizeof *shapes };
     static Program programs[N][2];
     static Device d;
@@ -251,7 +271,10 @@ static void column_sums_match_plain_c(void **state)
             Program *p = &programs[i][both];
             program_init(p, &d.cpu, true);
             IrValue x = operand(p, "x", DTYPE_BF16, 2, shapes[i]);
-            IrOpArgs sum = {.kind = IR_OP_sum_rows, .in = &x, .n_in = 1, .out = {type_of(p, DTYPE_F32, 1, &shapes[i][1])}};
+            IrOpArgs sum = {.kind = IR_OP_sum_rows,
+                            .in = &x,
+                            .n_in = 1,
+                            .out = {type_of(p, DTYPE_F32, 1, &shapes[i][1])}};
             want(p, one(p, op(p, sum)));
             if (both)
                 want(p, one(p, OP(p, rmsnorm, x, operand(p, "w", DTYPE_BF16, 1, &shapes[i][1]))));
@@ -275,7 +298,7 @@ static void column_sums_match_plain_c(void **state)
 static void views_match_contiguous_tensors(void **state)
 {
     enum { ROWS = 6, HEADS = 2, D = 32 };
-    static const int64_t shifts[] = {0, 4, 2, 1, 8}, pads[] = {0, 4, 2, 1, 8};
+    static const int64_t shifts[] = {0, 4, 2, 1, 8, 0}, pads[] = {0, 4, 2, 1, 8, 1};
     enum { N = sizeof shifts / sizeof *shifts };
     static Program programs[N][2];
     static Device d;
@@ -284,13 +307,21 @@ static void views_match_contiguous_tensors(void **state)
     for (uint32_t i = 0; i < N; i++)
         for (uint32_t strided = 0; strided < 2; strided++) {
             Program *p = &programs[i][strided];
-            int64_t full[] = {1, ROWS, HEADS, D}, pitch = 3 * HEADS * D + pads[i], wide[] = {ROWS, pitch}, width = D;
+            int64_t full[] = {1, ROWS, HEADS, D}, pitch = 3 * HEADS * D + pads[i],
+                    wide[] = {ROWS, pitch}, width = D;
             program_init(p, &d.cpu, true);
-            IrValue base = operand(p, "base", DTYPE_BF16, 2, wide), out = operand(p, "out", DTYPE_BF16, 2, wide);
-            IrValue x = operand(p, "x", DTYPE_BF16, 4, full), w = operand(p, "w", DTYPE_BF16, 1, &width);
-            IrPlace view = {.offset = -1, .base = base, .view_offset = HEADS * D + shifts[i], .run = HEADS * D, .pitch = pitch};
+            IrValue base = operand(p, "base", DTYPE_BF16, 2, wide),
+                    out = operand(p, "out", DTYPE_BF16, 2, wide);
+            IrValue x = operand(p, "x", DTYPE_BF16, 4, full),
+                    w = operand(p, "w", DTYPE_BF16, 1, &width);
+            IrPlace view = {.offset = -1,
+                            .base = base,
+                            .view_offset = HEADS * D + shifts[i],
+                            .run = HEADS * D,
+                            .pitch = pitch};
             for (int64_t e = 0; e < ROWS * HEADS * D; e++)
-                write_at(p, x, e, read_at(p, base, e / view.run * pitch + e % view.run + view.view_offset));
+                write_at(p, x, e,
+                         read_at(p, base, e / view.run * pitch + e % view.run + view.view_offset));
             IrValue y = one(p, OP(p, rmsnorm, x, w)), z = one(p, OP(p, scale, x));
             if (strided) {
                 ir_value(p->g, x)->place = view;
@@ -309,7 +340,8 @@ static void views_match_contiguous_tensors(void **state)
         device_run(&d, p);
         IrValue out = ir_value_find(p->g, sym(p->s, "out"));
         for (int64_t e = 0; e < ROWS * HEADS * D; e++) {
-            int64_t pitch = 3 * HEADS * D + pads[i], at = e / (HEADS * D) * pitch + e % (HEADS * D) + HEADS * D + shifts[i];
+            int64_t pitch = 3 * HEADS * D + pads[i],
+                    at = e / (HEADS * D) * pitch + e % (HEADS * D) + HEADS * D + shifts[i];
             assert_true(read_at(dense, dense->wanted[0], e) == read_at(p, out, at));
             assert_true(read_at(dense, dense->wanted[1], e) == read_at(p, p->wanted[0], e));
         }
@@ -319,8 +351,146 @@ static void views_match_contiguous_tensors(void **state)
     device_free(&d);
 }
 
-int main(void)
+/* -- the kernels of a planned module, on random data: `emit_cuda_test FILE.sir` -- */
+
+typedef struct Planned {
+    Device d;
+    Session *s;
+    IrModule *m;
+    uint64_t bytes;
+    unsigned char *memory[2]; /* the CPU's arena, the device's */
+} Planned;
+
+static void fill_tensor(const Planned *p, const EmitTensor *t, uint32_t *state)
 {
+    uint32_t bytes = dtype_bytes(t->dtype);
+    for (int64_t e = 0; e < t->numel; e++) {
+        uint64_t at = t->offset + (uint64_t)(e / t->run * t->pitch + e % t->run) * bytes;
+        *state = rt_random_mix(*state + 0x9e3779b9u);
+        float x = (float)*state / 1073741824.0f - 2;
+        uint16_t half = f32_to_bf16(x);
+        double wide = (double)x;
+        int32_t whole = (int32_t)(*state % 7);
+        const void *from = t->dtype == DTYPE_BF16  ? (const void *)&half
+                           : t->dtype == DTYPE_F64 ? (const void *)&wide
+                           : t->dtype == DTYPE_I32 ? (const void *)&whole
+                                                   : (const void *)&x;
+        for (uint32_t i = 0; i < 2; i++)
+            memcpy(p->memory[i] + at, from, bytes);
+    }
+}
+
+static double element(const Planned *p, uint32_t which, const EmitTensor *t, int64_t e)
+{
+    uint32_t bytes = dtype_bytes(t->dtype);
+    const unsigned char *at =
+        p->memory[which] + t->offset + (uint64_t)(e / t->run * t->pitch + e % t->run) * bytes;
+    float real;
+    double wide;
+    uint16_t half;
+    memcpy(&half, at, 2);
+    memcpy(&real, at, 4);
+    memcpy(&wide, at, bytes == 8 ? 8 : 4);
+    return t->dtype == DTYPE_BF16 ? (double)bf16_to_f32(half) : bytes == 8 ? wide : (double)real;
+}
+
+static void compare_tensor(const Planned *p, const EmitTensor *t, const char *name)
+{
+    double most = 0, worst = 0,
+           limit = t->dtype == DTYPE_F64   ? 1e-12
+                   : t->dtype == DTYPE_F32 ? 1e-5
+                                           : 8e-3;
+    for (int64_t e = 0; e < t->numel; e++) {
+        double x = element(p, 0, t, e), y = element(p, 1, t, e);
+        most = fabs(x) > most ? fabs(x) : most;
+        worst = !(fabs(x - y) <= worst) ? fabs(x - y) : worst;
+    }
+    if (!(worst <= limit * most))
+        fail_msg("%s: `%s` is off by %g where the largest is %g", name,
+                 ir_value(ir_graph_find(p->m, "step"), t->value)->name, worst, most);
+}
+
+static void check_region(Planned *p, const EmitRegion *r, uint32_t kernel)
+{
+    Program program = {.s = p->s, .fused = true, .n_regions = 1};
+    uint32_t state = kernel;
+    for (uint32_t i = 0; i < r->tensors.n; i++)
+        if (!r->tensors.at[i].written)
+            fill_tensor(p, &r->tensors.at[i], &state);
+    program.regions[0] = *r;
+    program.kernels[0] = kernel;
+    program.memory = p->memory[0];
+    run_region(&program, r, &p->d.cpu.program->kernels[kernel]);
+    program.memory = p->memory[1];
+    device_region(&p->d, &program, 0);
+    for (uint32_t i = 0; i < r->tensors.n; i++) {
+        const EmitTensor *t = &r->tensors.at[i];
+        if (!t->written)
+            continue;
+        compare_tensor(p, t, p->d.kernels[kernel].name);
+        for (int64_t e = 0; e < t->numel; e++) { /* from here on both are the same again */
+            uint64_t at =
+                t->offset + (uint64_t)(e / t->run * t->pitch + e % t->run) * dtype_bytes(t->dtype);
+            memcpy(p->memory[1] + at, p->memory[0] + at, dtype_bytes(t->dtype));
+        }
+    }
+    if (memcmp(p->memory[0], p->memory[1], p->bytes))
+        fail_msg("%s wrote what is not its own", p->d.kernels[kernel].name);
+}
+
+/* Every region of the graph: the first of each kind is compiled, then, `run`, checked. */
+static void each_region(Planned *p, const IrGraph *g, bool run)
+{
+    EmitScan scan;
+    emit_scan_init(&scan, p->s, g, p->s->arena);
+    for (uint32_t at = 0, n; at < g->order.n; at += n) {
+        IrRegion region = ir_op(g, g->order.at[at])->region;
+        EmitRegion r;
+        n = 1;
+        if (!region.i || g->regions.at[region.i].kind != IR_REGION_KERNEL)
+            continue;
+        while (at + n < g->order.n && ir_op(g, g->order.at[at + n])->region.i == region.i)
+            n++;
+        assert_int_equal(emit_scan_region(&scan, &g->order.at[at], n, &r), STATUS_OK);
+        uint32_t kernel = plan_kernel_of(&p->d.cpu.kernels, &r);
+        if (run) {
+            check_region(p, &r, kernel);
+        } else if (kernel == p->d.n_kernels) {
+            assert_true(kernel < MOST_KERNELS);
+            emit_unit_kernel(p->d.cpu.unit, &r);
+            p->d.kernels[p->d.n_kernels++] =
+                emit_device_kernel(p->d.unit, &r, arena_printf(p->s->arena, "k%u", kernel));
+        }
+    }
+}
+
+static void check_planned(void **state)
+{
+    static Planned p;
+    Source source;
+    device_init(&p.d);
+    p.s = p.d.cpu.s;
+    assert_int_equal(session_read_source(p.s, *state, no_span, &source), STATUS_OK);
+    assert_int_equal(ir_parse(p.s, &source, &p.m), STATUS_OK);
+    p.bytes = p.m->arena_bytes;
+    const IrGraph *step = ir_graph_find(p.m, "step");
+    for (uint32_t i = 0; i < 2; i++)
+        p.memory[i] = calloc(1, p.bytes);
+    each_region(&p, step, false);
+    device_load(&p.d);
+    each_region(&p, step, true);
+    printf("%u kernels\n", p.d.n_kernels);
+    free(p.memory[0]);
+    free(p.memory[1]);
+    device_free(&p.d);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        const struct CMUnitTest planned[] = {cmocka_unit_test_prestate(check_planned, argv[1])};
+        return cmocka_run_group_tests(planned, NULL, NULL);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_graph),
         cmocka_unit_test(row_sums_match_plain_c),

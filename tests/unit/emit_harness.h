@@ -15,7 +15,7 @@
 #include "backend/plan_kernels.h"
 #include "base/diag.h"
 #include "runtime/abi/workspace.h"
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 enum { ARENA_BYTES = 4 << 20, MAX_VALUES = 40, GAP_BYTES = 128 };
 

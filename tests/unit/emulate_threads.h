@@ -1,5 +1,6 @@
-/* emulate_threads: runs what emit_device makes with `emulated`: block after block, a fiber per thread. Fibers go in a
- * shuffled order, and shared memory begins as NaN, so that a missing barrier shows. */
+/* emulate_threads: runs what emit_device makes with `emulated`: block after block, a fiber per
+ * thread. Warps run ahead of each other, and shared memory begins as NaN, so that a missing barrier
+ * shows. */
 #ifndef TESTS_UNIT_EMULATE_THREADS_H
 #define TESTS_UNIT_EMULATE_THREADS_H
 
@@ -10,11 +11,18 @@
 
 #include "base/dtype.h"
 
-enum { EMULATED_THREADS = 1024, EMULATED_WARP = 32, EMULATED_SHARED = 227 << 10, EMULATED_STACK = 1 << 18, EMULATED_ARGS = 24 };
+enum {
+    EMULATED_THREADS = 1024,
+    EMULATED_WARP = 32,
+    EMULATED_SHARED = 227 << 10,
+    EMULATED_STACK = 1 << 18,
+    EMULATED_ARGS = 24
+};
 
-typedef void (*EmulatedEntry)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                              uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                              uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+typedef void (*EmulatedEntry)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                              uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                              uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                              uint64_t, uint64_t, uint64_t);
 
 typedef struct EmulatedThread {
     ucontext_t context;
@@ -27,7 +35,8 @@ typedef struct EmulatedThread {
 
 static EmulatedThread emulated_threads[EMULATED_THREADS];
 static char *emulated_stacks;
-static uint32_t emulated_current, emulated_block, emulated_n, emulated_state = 1, emulated_shared_bytes;
+static uint32_t emulated_current, emulated_block, emulated_n, emulated_left, emulated_state = 1,
+                                                                             emulated_shared_bytes;
 static uint32_t emulated_arrived, emulated_in_warp[EMULATED_THREADS / EMULATED_WARP];
 static float emulated_slot[EMULATED_THREADS][2];
 static ucontext_t emulated_scheduler;
@@ -94,8 +103,8 @@ int32_t emulated_ff2bf16x2_rn(float high, float low)
 static void emulated_start(void)
 {
     const uint64_t *a = emulated_args;
-    emulated_entry(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15],
-                   a[16], a[17], a[18], a[19], a[20], a[21], a[22], a[23]);
+    emulated_entry(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12],
+                   a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21], a[22], a[23]);
     emulated_threads[emulated_current].done = 1;
     swapcontext(&emulated_threads[emulated_current].context, &emulated_scheduler);
     abort();
@@ -107,13 +116,34 @@ static uint32_t emulated_random(void)
     return emulated_state >> 8;
 }
 
+/* A warp runs as far as it can, ahead of the others. */
+static uint32_t emulated_run_warp(uint32_t warp, const uint32_t *order)
+{
+    uint32_t ran = 0;
+    for (uint32_t again = 1; again;) {
+        again = 0;
+        for (uint32_t i = 0; i < EMULATED_WARP; i++) {
+            uint32_t index = warp * EMULATED_WARP + order[i];
+            EmulatedThread *t = &emulated_threads[index];
+            if (t->done || (t->until && *t->until < t->target))
+                continue;
+            emulated_current = index;
+            again = 1;
+            ran++;
+            swapcontext(&emulated_scheduler, &t->context);
+            emulated_left -= (uint32_t)t->done;
+        }
+    }
+    return ran;
+}
+
 static void emulated_run_block(uint32_t threads)
 {
-    static uint32_t order[EMULATED_THREADS];
+    uint32_t order[EMULATED_WARP], warps = threads / EMULATED_WARP;
     memset(step_shared, 0xff, emulated_shared_bytes);
     memset(emulated_in_warp, 0, sizeof emulated_in_warp);
     emulated_arrived = 0;
-    emulated_n = threads;
+    emulated_n = emulated_left = threads;
     for (uint32_t i = 0; i < threads; i++) {
         EmulatedThread *t = &emulated_threads[i];
         t->exchanges = t->barriers = 0;
@@ -124,28 +154,23 @@ static void emulated_run_block(uint32_t threads)
         t->context.uc_stack.ss_size = EMULATED_STACK;
         t->context.uc_link = NULL;
         makecontext(&t->context, emulated_start, 0);
+    }
+    for (uint32_t i = 0; i < EMULATED_WARP; i++) {
         uint32_t k = emulated_random() % (i + 1);
         order[i] = order[k];
         order[k] = i;
     }
-    for (uint32_t left = threads; left;) {
-        uint32_t ran = 0;
-        for (uint32_t i = 0; i < threads; i++) {
-            EmulatedThread *t = &emulated_threads[order[i]];
-            if (t->done || (t->until && *t->until < t->target))
-                continue;
-            emulated_current = order[i];
-            ran++;
-            swapcontext(&emulated_scheduler, &t->context);
-            left -= (uint32_t)t->done;
-        }
+    while (emulated_left) {
+        uint32_t ran = 0, first = emulated_random() % warps;
+        for (uint32_t i = 0; i < warps; i++)
+            ran += emulated_run_warp((first + i) % warps, order);
         if (!ran)
             abort(); /* a thread waits for one that never comes */
     }
 }
 
-static inline void emulate_launch(void *entry, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
-                                  const uint64_t *args)
+static inline void emulate_launch(void *entry, uint32_t grid, uint32_t threads,
+                                  uint32_t shared_bytes, const uint64_t *args)
 {
     if (!emulated_stacks)
         emulated_stacks = malloc((size_t)EMULATED_THREADS * EMULATED_STACK);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "runtime/kernels/cpu/kernels.h"
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 /* -- attention -- */
 

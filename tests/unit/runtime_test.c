@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "runtime/log.h"
 #include "runtime/rt.h"
+#include "tests/unit/heard.h"
 
 /* -- allocations, counted -- */
 
@@ -51,37 +52,6 @@ static uint64_t allocations(void)
     return n_allocations;
 }
 #endif
-
-/* -- a session whose messages are kept -- */
-
-typedef struct Heard {
-    Session *s;
-    FILE *out;
-    char *text;
-    size_t length;
-} Heard;
-
-static Heard *listen(void)
-{
-    Heard *heard = calloc(1, sizeof *heard);
-    heard->out = open_memstream(&heard->text, &heard->length);
-    heard->s = session_new(heard->out);
-    return heard;
-}
-
-static const char *heard_text(Heard *heard)
-{
-    fflush(heard->out);
-    return heard->text;
-}
-
-static void hush(Heard *heard)
-{
-    session_free(heard->s);
-    fclose(heard->out);
-    free(heard->text);
-    free(heard);
-}
 
 /* -- a plan by hand --
  * x = w (forward), w.acc = x (backward), column sums of a fused region, then the update's counters.

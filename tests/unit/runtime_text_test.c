@@ -10,40 +10,11 @@
 #include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/options.h"
-
-/* -- a session whose messages are kept -- */
-
-typedef struct Heard {
-    Session *s;
-    FILE *out;
-    char *text;
-    size_t length;
-} Heard;
-
-static Heard *listen(void)
-{
-    Heard *heard = calloc(1, sizeof *heard);
-    heard->out = open_memstream(&heard->text, &heard->length);
-    heard->s = session_new(heard->out);
-    return heard;
-}
-
-static const char *heard_text(Heard *heard)
-{
-    fflush(heard->out);
-    return heard->text;
-}
-
-static void hush(Heard *heard)
-{
-    session_free(heard->s);
-    fclose(heard->out);
-    free(heard->text);
-    free(heard);
-}
+#include "tests/unit/heard.h"
 
 static const char settings_json[] =
-    "{\"recipe\": \"t.yaml\", \"seed\": 7, \"max_steps\": 4, \"num_epochs\": null, "
+    "{\"recipe\": \"t.yaml\", \"seed\": 9223372036854775807, \"max_steps\": 4, "
+    "\"num_epochs\": null, "
     "\"ckpt_every_steps\": 0, "
     "\"val_every_steps\": 0, \"save_dir\": null, \"weights_dir\": null, \"max_skips\": 10, "
     "\"max_norm\": 1.0, "
@@ -62,7 +33,7 @@ static void test_settings(void **state)
     Heard *heard = listen();
     RtSettings settings;
     assert_int_equal(rt_settings_read(heard->s, settings_json, &settings), STATUS_OK);
-    assert_int_equal(settings.seed, 7);
+    assert_true(settings.seed == INT64_MAX);
     assert_int_equal(settings.max_steps, 4);
     assert_int_equal(settings.num_epochs, -1);
     assert_int_equal(settings.lr.style, RT_LR_COSINE);
@@ -77,6 +48,8 @@ static void test_settings(void **state)
         {"{\"max_norm\": nul}", "setting `max_norm` has a value"},
         {"{\"seed\": 1, \"seed\": 1}", "setting `seed` has a value"},
         {"{\"seed\": 1e99}", "setting `seed` has a value"},
+        {"{\"seed\": 9223372036854775808}", "setting `seed` has a value"},
+        {"{\"seed\": -}", "setting `seed` has a value"},
         {"{\"lr\": {\"max\": 1e999}}", "setting `lr.max` has a value"},
         {"{\"lr\": 1}", "setting `lr` has a value"},
         {"{\"seed\": 1} 2", "settings: text behind the end at byte 12"},

@@ -4,7 +4,7 @@
 #define RUNTIME_KERNELS_CPU_ATTENTION_H
 
 #include "runtime/kernels/cpu/tile.h"
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 enum { TILE = ATTENTION_TILE };
 

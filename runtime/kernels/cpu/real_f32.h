@@ -1,22 +1,6 @@
 /* real_f32: arithmetic in f32 for the templates (*.inc.h) included after it. No include guard on
  * purpose. */
-#undef REAL
-#undef REAL_DTYPE
-#undef R
-#undef REAL_EXP
-#undef REAL_TANH
-#undef REAL_LOG
-#undef REAL_SQRT
-#undef REAL_GEMM
-#undef VEC
-#undef VEC_LANES
-#undef VEC_ZERO
-#undef VEC_LOAD
-#undef VEC_STORE
-#undef VEC_SET
-#undef VEC_FMA
-#undef VEC_ADD
-#undef VEC_MAX
+#include "runtime/kernels/cpu/real_none.h"
 
 #define REAL float
 #define REAL_DTYPE DTYPE_F32

@@ -1,5 +1,5 @@
-/* tile: what all CPU kernels share: elements by dtype and view, and the split of work into chunks.
- */
+/* tile: what all CPU kernels share: elements by dtype and view, and the split of work into
+ * chunks. */
 #ifndef RUNTIME_KERNELS_CPU_TILE_H
 #define RUNTIME_KERNELS_CPU_TILE_H
 

@@ -59,8 +59,8 @@ typedef struct CudaAttention {
 /* A piece of the split backward: `groups` (batch, kv head) pairs from `group_first`, and of each
  * its units [unit_first, unit_end); a unit is a (query head of the group, tile of queries),
  * numbered head first. P and dS of a unit's visible tiles lie in `p` and `ds` as bf16 [query][key],
- * tile after tile. A piece that does not have all units of its groups carries dk and dv on in f32.
- */
+ * tile after tile. A piece that does not have all units of its groups carries dk and dv on in
+ * f32. */
 typedef struct CudaSplit {
     CudaAttention x;
     void *p, *ds;
@@ -89,8 +89,8 @@ typedef struct CudaLmLoss {
     int32_t first, last;
 } CudaLmLoss;
 
-/* Logits to their gradients, in place: a row of f32 becomes a row of `type` from the same place on.
- */
+/* Logits to their gradients, in place: a row of f32 becomes a row of `type` from the same place
+ * on. */
 typedef struct CudaLmLossGrad {
     float *logits;
     CudaView lse, seed;

@@ -281,8 +281,8 @@ template <int D, bool ANY> struct WideLoader {
     }
 };
 
-/* Waits for the oldest piece on its way, and sends for another in the place of the one before it.
- */
+/* Waits for the oldest piece on its way, and sends for another in the place of the one before
+ * it. */
 template <int D, bool ANY> __device__ inline void wide_step(WideLoader<D, ANY> &loader)
 {
     cp_async_wait<WideShape<D>::SLOTS - 2>();

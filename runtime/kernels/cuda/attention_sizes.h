@@ -21,8 +21,8 @@
 #define attention_grad_bytes(D, two, queries)                                                      \
     ((((two) ? 2 : 1) * 128 + 2 * 2 * 32) * ((D) + 8) * 2 + ((queries) ? 2 * 128 : 2 * 2 * 32) * 4)
 
-/* four stages of two operands of 128 rows and 64 columns; P and dS of a tile; lse and delta, twice
- */
+/* four stages of two operands of 128 rows and 64 columns; P and dS of a tile; lse and delta,
+ * twice */
 #define attention_scores_bytes ((4 * 2 * 128 * 72 + 2 * 128 * 136) * 2 + 2 * 2 * 128 * 4)
 #define attention_products_bytes (4 * (128 * 72 + 64 * 264) * 2)
 

@@ -10,8 +10,8 @@
 constexpr int SPLIT_THREADS = 256, SPLIT_STAGES = 4, SPLIT_T = CUDA_SPLIT_TILE;
 constexpr int64_t SPLIT_TILE_ELEMENTS = (int64_t)SPLIT_T * SPLIT_T;
 
-/* Visible tiles of one head in the rows of tiles before row i: workspace_cuda.h, plan_split_before.
- */
+/* Visible tiles of one head in the rows of tiles before row i: workspace_cuda.h,
+ * plan_split_before. */
 __device__ inline int64_t split_before(const CudaSplit &s, int64_t i)
 {
     int64_t reach = s.reach, n;

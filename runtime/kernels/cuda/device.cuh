@@ -5,7 +5,7 @@
 
 #include "runtime/kernels/cuda/args.h"
 #include "runtime/kernels/cuda/ptx.cuh"
-#include "runtime/kernels/random.h"
+#include "runtime/abi/random.h"
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARP = 32;

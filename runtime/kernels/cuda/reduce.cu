@@ -28,8 +28,8 @@ KERNEL_ENTRY(loss_mean, 32, 1, CudaLossMean)
         store_scalar(x.loss, load_scalar(x.sum) * load_scalar(x.inverse));
 }
 
-/* The parts are read together and added in order; norm carries the sum from one launch to the next.
- */
+/* The parts are read together and added in order; norm carries the sum from one launch to the
+ * next. */
 KERNEL_ENTRY(grad_norm, 512, 1, CudaGradNorm)
 {
     __shared__ double part[512];

@@ -13,8 +13,8 @@
  * dropout: e is the element's index (row-major) within its sample. Attention: the stream absorbs
  * the head, then the query's index; e is the key's index. An element is kept when draw >=
  * threshold(p), and then multiplied by 1 / (1 - p). */
-#ifndef RUNTIME_KERNELS_RANDOM_H
-#define RUNTIME_KERNELS_RANDOM_H
+#ifndef RUNTIME_ABI_RANDOM_H
+#define RUNTIME_ABI_RANDOM_H
 
 #include <stdint.h>
 
