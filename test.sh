@@ -3,6 +3,10 @@
 #   ./test.sh [--full]     --full: the long versions (10,000 random models, a minute per fuzzer)
 set -eu
 cd "$(dirname "$0")"
-[ "${1:-}" != --full ] || export STEPC_TEST_FULL=1
+skip='gpu|long'
+if [ "${1:-}" = --full ]; then
+    export STEPC_TEST_FULL=1
+    skip=gpu
+fi
 scripts/setup.sh tests
-ctest --test-dir build --output-on-failure --label-exclude gpu -j "$(nproc)"
+ctest --test-dir build --output-on-failure --label-exclude "$skip" -j "$(nproc)"

@@ -269,6 +269,14 @@ static void open_machine()
         abort();
 }
 
+int emulate_has(const char *name)
+{
+    const EmulatedEntry *entry = entries;
+    while (entry && strcmp(entry->name, name))
+        entry = entry->next;
+    return entry != nullptr;
+}
+
 int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads,
                    uint32_t dynamic_bytes, const void *args)
 {

@@ -11,6 +11,7 @@ extern "C" {
 /* 0: no such kernel, or a launch that the device would refuse. */
 int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads,
                    uint32_t dynamic_bytes, const void *args);
+int emulate_has(const char *name);
 void emulate_seed(uint64_t seed);
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@ typedef struct Device { /* beside the CPU's compiler: the same kernels, under th
     StepCudaKernel kernels[MOST_KERNELS];
     uint32_t n_kernels;
     void *library;
+    const char *keep; /* where the library stays, or NULL */
 } Device;
 
 static void device_init(Device *d)
@@ -58,14 +59,15 @@ static void device_load(Device *d)
     int file = mkstemp(object);
     assert_int_equal(write(file, code, bytes), (ssize_t)bytes);
     close(file);
-    const char *library = arena_printf(d->cpu.s->arena, "%s.so", object);
+    const char *library = d->keep ? d->keep : arena_printf(d->cpu.s->arena, "%s.so", object);
     assert_int_equal(system(arena_printf(d->cpu.s->arena, "cc -shared -o %s %s", library, object)),
                      0);
     d->library = dlopen(library, RTLD_NOW);
     if (!d->library)
         fail_msg("%s", dlerror());
     unlink(object);
-    unlink(library);
+    if (!d->keep)
+        unlink(library);
 }
 
 static void device_region(const Device *d, const Program *p, uint32_t index)
@@ -87,9 +89,9 @@ static void device_region(const Device *d, const Program *p, uint32_t index)
     args[n++] = MICRO_BATCH;
     for (uint32_t i = 0; i < r->random_keys.n; i++)
         args[n++] = (uint64_t)r->random_keys.at[i];
-    emulate_launch(dlsym(d->library, k->name), k->grid, k->threads, k->shared_bytes, args);
+    emulate_threads(dlsym(d->library, k->name), k->grid, k->threads, k->shared_bytes, args);
     if (k->cols_name)
-        emulate_launch(dlsym(d->library, k->cols_name), k->cols_grid, k->cols_threads, 0, args);
+        emulate_threads(dlsym(d->library, k->cols_name), k->cols_grid, k->cols_threads, 0, args);
     free(workspace);
 }
 
@@ -351,13 +353,15 @@ static void views_match_contiguous_tensors(void **state)
     device_free(&d);
 }
 
-/* -- the kernels of a planned module, on random data: `emit_cuda_test FILE.sir` -- */
+/* -- the kernels of a planned module, on random data: `emit_cuda_test FILE.sir`. With a second
+ * name, they are left there as a library, for tests/unit/fake_cuda/emulated_kernels.c -- */
 
 typedef struct Planned {
     Device d;
     Session *s;
     IrModule *m;
     uint64_t bytes;
+    FILE *args; /* gets a line per kernel: its name, how many arguments; or NULL */
     unsigned char *memory[2]; /* the CPU's arena, the device's */
 } Planned;
 
@@ -460,6 +464,9 @@ static void each_region(Planned *p, const IrGraph *g, bool run)
             emit_unit_kernel(p->d.cpu.unit, &r);
             p->d.kernels[p->d.n_kernels++] =
                 emit_device_kernel(p->d.unit, &r, arena_printf(p->s->arena, "k%u", kernel));
+            uint32_t n_params = r.random_keys.n ? r.random_keys.n + 1 : 0;
+            if (p->args)
+                fprintf(p->args, "k%u %u\n", kernel, r.tensors.n + 2 + n_params);
         }
     }
 }
@@ -467,18 +474,26 @@ static void each_region(Planned *p, const IrGraph *g, bool run)
 static void check_planned(void **state)
 {
     static Planned p;
+    char **words = *state;
     Source source;
     device_init(&p.d);
     p.s = p.d.cpu.s;
-    assert_int_equal(session_read_source(p.s, *state, no_span, &source), STATUS_OK);
+    p.d.keep = words[1];
+    p.args = words[1] ? fopen(arena_printf(p.s->arena, "%s.args", words[1]), "w") : NULL;
+    assert_int_equal(session_read_source(p.s, words[0], no_span, &source), STATUS_OK);
     assert_int_equal(ir_parse(p.s, &source, &p.m), STATUS_OK);
     p.bytes = p.m->arena_bytes;
-    const IrGraph *step = ir_graph_find(p.m, "step");
+    const IrGraph *step = ir_graph_find(p.m, "step"), *eval = ir_graph_find(p.m, "eval");
     for (uint32_t i = 0; i < 2; i++)
         p.memory[i] = calloc(1, p.bytes);
     each_region(&p, step, false);
+    if (eval)
+        each_region(&p, eval, false);
+    if (p.args)
+        fclose(p.args);
     device_load(&p.d);
-    each_region(&p, step, true);
+    if (!p.d.keep)
+        each_region(&p, step, true);
     printf("%u kernels\n", p.d.n_kernels);
     free(p.memory[0]);
     free(p.memory[1]);
@@ -488,7 +503,7 @@ static void check_planned(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) {
-        const struct CMUnitTest planned[] = {cmocka_unit_test_prestate(check_planned, argv[1])};
+        const struct CMUnitTest planned[] = {cmocka_unit_test_prestate(check_planned, argv + 1)};
         return cmocka_run_group_tests(planned, NULL, NULL);
     }
     const struct CMUnitTest tests[] = {

@@ -169,7 +169,7 @@ static void emulated_run_block(uint32_t threads)
     }
 }
 
-static inline void emulate_launch(void *entry, uint32_t grid, uint32_t threads,
+static inline void emulate_threads(void *entry, uint32_t grid, uint32_t threads,
                                   uint32_t shared_bytes, const uint64_t *args)
 {
     if (!emulated_stacks)

@@ -16,4 +16,10 @@ void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes);
  * anything: every kernel is there, and kernels and products do nothing. */
 int fake_cuda_mode(const char *name);
 
+/* Kernels of another file of the library, where there is one: NULL, or what stands for the kernel;
+ * a launch of it, whose arguments are the caller's. */
+const void *fake_cuda_other_kernel(const char *name) __attribute__((weak));
+void fake_cuda_other_launch(const void *kernel, const unsigned *grid, unsigned threads,
+                            unsigned shared_bytes, void **args) __attribute__((weak));
+
 #endif
