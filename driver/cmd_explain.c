@@ -18,6 +18,8 @@ static void explain_pass(FILE *out, const PassInfo *info)
             level_name(info->from), level_name(info->to),
             info->optional ? "; --disable may leave it out" : "",
             info->is_verifier ? "; a verifier" : "");
+    if (*info->needs)
+        fprintf(out, "  needs graphs: %s\n", info->needs);
 }
 
 static const char *severity_name(DiagSeverity severity)

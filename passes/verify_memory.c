@@ -149,8 +149,9 @@ static void check_view(MemoryVerifier *v, IrOp op)
         bool inside = at < numel(g, out_base);
         if (inside && out_base.i == in_base.i && at == of)
             continue;
-        diag(v->c->s, ir_op(g, op)->span, memory_view, verify_memory_name(v, out), (long long)at,
-             verify_memory_name(v, out_base), (long long)numel(g, out_base));
+        diag(v->c->s, ir_op(g, op)->span, memory_view, verify_memory_name(v, out),
+             (long long)probes[i], (long long)at, verify_memory_name(v, out_base), (long long)of,
+             verify_memory_name(v, in_base));
         v->status = STATUS_BUG;
         return;
     }

@@ -64,8 +64,10 @@ void emulate_seed(uint64_t seed)
     next_random();
 }
 
-EmulatedEntry::EmulatedEntry(const char *entry_name, EmulatedKernel entry_kernel, int entry_threads)
-    : name(entry_name), kernel(entry_kernel), threads(entry_threads), next(entries)
+EmulatedEntry::EmulatedEntry(const char *entry_name, EmulatedKernel entry_kernel, int entry_threads,
+                             int entry_bytes)
+    : name(entry_name), kernel(entry_kernel), threads(entry_threads), args_bytes(entry_bytes),
+      next(entries)
 {
     entries = this;
 }
@@ -269,12 +271,12 @@ static void open_machine()
         abort();
 }
 
-int emulate_has(const char *name)
+int emulate_args_bytes(const char *name)
 {
     const EmulatedEntry *entry = entries;
     while (entry && strcmp(entry->name, name))
         entry = entry->next;
-    return entry != nullptr;
+    return entry ? entry->args_bytes : 0;
 }
 
 int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads,

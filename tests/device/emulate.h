@@ -72,9 +72,9 @@ typedef void (*EmulatedKernel)(const void *args);
 struct EmulatedEntry {
     const char *name;
     EmulatedKernel kernel;
-    int threads;
+    int threads, args_bytes;
     EmulatedEntry *next;
-    EmulatedEntry(const char *name, EmulatedKernel kernel, int threads);
+    EmulatedEntry(const char *name, EmulatedKernel kernel, int threads, int args_bytes);
 };
 
 #define threadIdx (EmulatedIndex{emulated_thread(), 0, 0})
@@ -85,7 +85,8 @@ struct EmulatedEntry {
 #define KERNEL_ENTRY(name, threads, blocks, Args)                                                  \
     static void name(const Args &x);                                                               \
     static EmulatedEntry entry_of_##name(                                                          \
-        #name, [](const void *args) { name(*static_cast<const Args *>(args)); }, threads);         \
+        #name, [](const void *args) { name(*static_cast<const Args *>(args)); }, threads,          \
+        sizeof(Args));                                                                             \
     static void name(const Args &x)
 
 #define DYNAMIC_SHARED(name) unsigned char *name = emulated_shared()

@@ -11,7 +11,7 @@ extern "C" {
 /* 0: no such kernel, or a launch that the device would refuse. */
 int emulate_launch(const char *name, const uint32_t grid[3], uint32_t threads,
                    uint32_t dynamic_bytes, const void *args);
-int emulate_has(const char *name);
+int emulate_args_bytes(const char *name); /* of its one argument; 0: no such kernel */
 void emulate_seed(uint64_t seed);
 
 #ifdef __cplusplus

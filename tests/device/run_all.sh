@@ -38,8 +38,9 @@ train() { # NAME STEP ARGUMENTS...: logs and gradients as $work/NAME.*
     shift 2
     fixture=$root/tests/fixtures/$model
     rm -f "$work/$name.jsonl"
-    timeout 120 "$dir/steps/$step.step" --weights "${weights:-$fixture}" --batch "$fixture/batch.safetensors" \
-        --log "$work/$name.jsonl" --dump-grads "$work/$name.grads" "$@" >"$out/$name.log" 2>&1
+    timeout 120 "$dir/steps/$step.step" --weights "${weights:-$fixture}" \
+        --batch "$fixture/batch.safetensors" --log "$work/$name.jsonl" \
+        --dump-grads "$work/$name.grads" "$@" >"$out/$name.log" 2>&1
 }
 
 tests() {
@@ -83,9 +84,10 @@ bf16() {
         [ -f "$dir/steps/$model.bf16.step" ] && [ -f "$dir/steps/$model.f32.step" ] || continue
         mkdir -p "$work/$model.rounded"
         cp "$root/tests/fixtures/$model/config.json" "$work/$model.rounded/"
-        python3 "$root/tests/tools/make.py" rounded "$root/tests/fixtures/$model/model.safetensors" \
-            "$work/$model.rounded/model.safetensors"
-        train "$model.bf16" "$model.bf16" && weights=$work/$model.rounded train "$model.ref" "$model.f32" &&
+        python3 "$root/tests/tools/make.py" rounded \
+            "$root/tests/fixtures/$model/model.safetensors" "$work/$model.rounded/model.safetensors"
+        train "$model.bf16" "$model.bf16" &&
+            weights=$work/$model.rounded train "$model.ref" "$model.f32" &&
             $check bf16 "$root/tests/fixtures/$model" "$work/$model.bf16.jsonl" \
                 "$work/$model.bf16.grads" "$work/$model.ref.jsonl" "$work/$model.ref.grads" \
                 >"$out/$model.bf16.check" 2>&1

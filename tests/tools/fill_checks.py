@@ -15,8 +15,8 @@ def pattern(line):
     line = line.rstrip().replace("{{", "{{\\{\\{}}").replace("[[", "{{\\[\\[}}")
     line = re.sub(r"(?<![\w/}])(?:/[\w.+-]+)+/", "{{.*}}", line)
     line = re.sub(r"\bstepc-\w{6}\b", "stepc-{{[A-Za-z0-9]+}}", line)
-    line = re.sub(r"\bat byte \d+", "at byte {{[0-9]+}}", line)
-    return re.sub(r"([.-])\d+(\.tmp|\.part|\.txt|`)", r"\1{{[0-9]+}}\2", line)
+    line = re.sub(r"\b(?<=. )at byte \d+$", "at byte {{[0-9]+}}", line)
+    return re.sub(r"(step\.|-bug-|saving-)\d+", r"\1{{[0-9]+}}", line)
 
 
 def check_lines(text, comment, prefix):

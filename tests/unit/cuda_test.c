@@ -1,5 +1,7 @@
 /* Target cuda without a GPU: the test runs itself as a child over fake libraries (fake_cuda/),
  * whose behaviour it sets by $FAKE_CUDA, and reads what the child says. */
+/* diag: cuda_no_driver, cuda_driver_old, cuda_no_device, cuda_capability, cuda_library_old */
+/* diag: cuda_memory, cuda_lost, cuda_tune_line */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -137,6 +137,19 @@ static uint32_t emulated_run_warp(uint32_t warp, const uint32_t *order)
     return ran;
 }
 
+/* Not inlined: gcc takes getcontext for a call that may return twice, to the caller's variables. */
+static __attribute__((noinline)) void emulated_prepare(EmulatedThread *t, char *stack)
+{
+    t->exchanges = t->barriers = 0;
+    t->until = NULL;
+    t->done = 0;
+    getcontext(&t->context);
+    t->context.uc_stack.ss_sp = stack;
+    t->context.uc_stack.ss_size = EMULATED_STACK;
+    t->context.uc_link = NULL;
+    makecontext(&t->context, emulated_start, 0);
+}
+
 static void emulated_run_block(uint32_t threads)
 {
     uint32_t order[EMULATED_WARP], warps = threads / EMULATED_WARP;
@@ -144,17 +157,8 @@ static void emulated_run_block(uint32_t threads)
     memset(emulated_in_warp, 0, sizeof emulated_in_warp);
     emulated_arrived = 0;
     emulated_n = emulated_left = threads;
-    for (uint32_t i = 0; i < threads; i++) {
-        EmulatedThread *t = &emulated_threads[i];
-        t->exchanges = t->barriers = 0;
-        t->until = NULL;
-        t->done = 0;
-        getcontext(&t->context);
-        t->context.uc_stack.ss_sp = emulated_stacks + (size_t)i * EMULATED_STACK;
-        t->context.uc_stack.ss_size = EMULATED_STACK;
-        t->context.uc_link = NULL;
-        makecontext(&t->context, emulated_start, 0);
-    }
+    for (uint32_t i = 0; i < threads; i++)
+        emulated_prepare(&emulated_threads[i], emulated_stacks + (size_t)i * EMULATED_STACK);
     for (uint32_t i = 0; i < EMULATED_WARP; i++) {
         uint32_t k = emulated_random() % (i + 1);
         order[i] = order[k];

@@ -191,7 +191,7 @@ static void test_errors(void **state)
         {HEAD "%y = slice %x index=0.5\n}\n", "must be a whole number, not `0.5`"},
         {HEAD "%y = scale %x factor=2 factor=3\n}\n", "attribute `factor` is there already"},
         {HEAD "%y = scale %x !1\n}\n", "expected `:`, found the end of the line"},
-        {HEAD "kernel @k {\nkernel @j {\n}\n}\n", "a region cannot stand inside another"},
+        {HEAD "kernel @k {\nkernel @j {\n}\n}\n}\n", "a region cannot stand inside another"},
         {HEAD "recompute @\"\" saves(%q) {\n}\n}\n", "value `%q` is not defined above in @fwd"},
         {HEAD "result %q\n}\n", "t.sir:6:8: error: value `%q` is not defined"},
         {HEAD "}\ngraph @fwd {\n}\n", "graph `fwd` is there already"},

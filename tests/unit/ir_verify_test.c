@@ -1,4 +1,6 @@
 /* The verifier: a sound module passes, and each kind of fault is told with its graph and op. */
+/* diag: ir_bad_record, ir_count_fault, ir_attr_fault, ir_operand_fault, ir_use_fault */
+/* diag: ir_type_fault, ir_name_fault, ir_owner_fault, ir_region_split, ir_result_fault */
 #include "ir_support.h"
 
 static const char sound[] = "module level=step\n"

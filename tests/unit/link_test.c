@@ -1,4 +1,5 @@
 /* link: what goes wrong is one diagnostic, and nothing is left behind. */
+/* diag: link_missing */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

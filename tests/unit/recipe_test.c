@@ -125,9 +125,9 @@ static void refuses_wrong_values(void **state)
     refuses(MODEL "step_scheduler: {max_steps: 99999999999999999999}\n", "", "must be an integer");
     refuses(MODEL "freeze_config: {freeze_embeddings: 'true'}\n", "", "must be true or false");
     refuses(MODEL "stepc: {recompute: {policy: blocks}}\n", "",
-            "must be one of: none block submodule selective");
+            "must be one of: none, block, submodule, selective");
     refuses(MODEL "stepc: {recompute: {policy: blocks}}\n", "", "did you mean `block`?");
-    refuses(MODEL "stepc: {precision: {param: float16}}\n", "", "must be one of: f32 bf16 f64");
+    refuses(MODEL "stepc: {precision: {param: float16}}\n", "", "must be one of: f32, bf16, f64");
     refuses(MODEL "stepc: {memory: much}\n", "", "must be bytes such as `139GiB`");
     refuses(MODEL "optimizer: {param_groups: [{match: a}]}\n", "",
             "needs `match` and `weight_decay`");

@@ -8,12 +8,12 @@
 #include "tests/unit/emulate_threads.h"
 #include "tests/unit/fake_cuda/fake_cuda.h"
 
-enum { STRUCT_BYTES = 640 }; /* of the one argument of a kernel of the runtime, at most */
+enum { STRUCT_BYTES = 4096 }; /* of the one argument of a kernel of the runtime, at most */
 
 typedef struct Other {
     char name[80];
     void *fused; /* NULL: a kernel of the runtime */
-    uint32_t n_args;
+    uint32_t n_args; /* a runtime's: bytes of its one */
 } Other;
 
 typedef struct Launch {
@@ -75,7 +75,8 @@ const void *fake_cuda_other_kernel(const char *name)
             return &others[i];
     *other = (Other){0};
     snprintf(other->name, sizeof other->name, "%s", name);
-    if (!emulate_has(name) && !find_fused(name, other))
+    other->n_args = (uint32_t)emulate_args_bytes(name);
+    if (!other->n_args && !find_fused(name, other))
         return NULL;
     n_others++;
     return other;
@@ -103,6 +104,6 @@ void fake_cuda_other_launch(const void *kernel, const unsigned *grid, unsigned t
         for (uint32_t i = 0; i < l.kernel->n_args; i++)
             memcpy(&l.args[i], args[i], sizeof l.args[i]);
     else
-        memcpy(l.structure, args[0], sizeof l.structure);
+        memcpy(l.structure, args[0], l.kernel->n_args);
     fake_cuda_enqueue(run, &l, sizeof l);
 }
