@@ -353,6 +353,46 @@ static void views_match_contiguous_tensors(void **state)
     device_free(&d);
 }
 
+/* -- what an executable carries -- */
+
+static void the_object_carries_kernels_and_image(void **state)
+{
+    Compiler c = {.s = session_new(stderr)};
+    Program p;
+    (void)state;
+    c.m = ir_module_new(c.s);
+    c.m->level = IR_PLANNED;
+    assert_int_equal(emit_unit_new_cuda(c.s, &c.unit), STATUS_OK);
+    plan_kernels_init(&c.kernels, c.s->arena);
+    program_init(&p, &c, true);
+    int64_t full[] = {96, 64}, cols[] = {64};
+    IrValue x = operand(&p, "x", DTYPE_BF16, 2, full);
+    IrOpArgs sum = {
+        .kind = IR_OP_sum_rows, .in = &x, .n_in = 1, .out = {type_of(&p, DTYPE_BF16, 1, cols)}};
+    want(&p, one(&p, op(&p, sum)));
+    want(&p, one(&p, OP(&p, rmsnorm, x, operand(&p, "w", DTYPE_BF16, 1, cols))));
+    program_compile(&p, &c);
+    compiler_load(&c);
+    const StepProgram *program = c.program;
+    assert_null(program->kernels);
+    assert_int_equal(program->n_kernels, 1);
+    assert_int_equal(program->plan_bytes, 4);
+    const StepCudaKernel *k = program->cuda_kernels;
+    PlanCudaSums sums = plan_cuda_sums(96, 64);
+    assert_string_equal(k->name, "k0_sum_rows_rmsnorm");
+    assert_string_equal(k->cols_name, "k0_sum_rows_rmsnorm_columns");
+    assert_int_equal(k->grid, sums.chunks);
+    assert_int_equal(k->threads, sums.row.threads * sums.row.rows);
+    assert_true(k->shared_bytes >= 4 * 64 * sums.row.rows);
+    assert_true(k->cols_grid > 0 && k->cols_threads > 0);
+    const char *image = program->image;
+    bool cubin = !memcmp(image, "\177ELF", 4); /* else the text that the driver compiles */
+    assert_true(program->image_bytes > 100);
+    assert_true(cubin || strstr(image, ".target sm_90"));
+    free(p.memory);
+    compiler_free(&c);
+}
+
 /* -- the kernels of a planned module, on random data: `emit_cuda_test FILE.sir`. With a second
  * name, they are left there as a library, for tests/unit/fake_cuda/emulated_kernels.c -- */
 
@@ -361,7 +401,7 @@ typedef struct Planned {
     Session *s;
     IrModule *m;
     uint64_t bytes;
-    FILE *args; /* gets a line per kernel: its name, how many arguments; or NULL */
+    FILE *args;               /* gets a line per kernel: its name, how many arguments; or NULL */
     unsigned char *memory[2]; /* the CPU's arena, the device's */
 } Planned;
 
@@ -511,6 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(row_sums_match_plain_c),
         cmocka_unit_test(column_sums_match_plain_c),
         cmocka_unit_test(views_match_contiguous_tensors),
+        cmocka_unit_test(the_object_carries_kernels_and_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

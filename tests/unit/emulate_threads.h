@@ -174,7 +174,7 @@ static void emulated_run_block(uint32_t threads)
 }
 
 static inline void emulate_threads(void *entry, uint32_t grid, uint32_t threads,
-                                  uint32_t shared_bytes, const uint64_t *args)
+                                   uint32_t shared_bytes, const uint64_t *args)
 {
     if (!emulated_stacks)
         emulated_stacks = malloc((size_t)EMULATED_THREADS * EMULATED_STACK);

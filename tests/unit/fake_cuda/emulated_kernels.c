@@ -12,7 +12,7 @@ enum { STRUCT_BYTES = 4096 }; /* of the one argument of a kernel of the runtime,
 
 typedef struct Other {
     char name[80];
-    void *fused; /* NULL: a kernel of the runtime */
+    void *fused;     /* NULL: a kernel of the runtime */
     uint32_t n_args; /* a runtime's: bytes of its one */
 } Other;
 
