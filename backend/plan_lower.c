@@ -249,6 +249,60 @@ static void lower_advance(PlanCall *c)
     take_in_order(c);
 }
 
+/* -- many ranks -- */
+
+static void set_comm(PlanCall *c, uint32_t comm, uint32_t ranks)
+{
+    give(c, comm, plan_comm(c->w, c->g, c->op));
+    give(c, ranks, ir_attr_i64(c->g, c->op, "ranks"));
+}
+
+static void lower_all_gather(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_all_gather_comm, PLAN_all_gather_ranks);
+    give(c, PLAN_all_gather_count, numel(c, in(c, 0)));
+}
+
+static void lower_reduce_scatter(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_reduce_scatter_comm, PLAN_reduce_scatter_ranks);
+    give(c, PLAN_reduce_scatter_count, numel(c, out(c, 0)));
+}
+
+/* A state is reduced in place. */
+static void lower_all_reduce(PlanCall *c)
+{
+    bool in_place = ir_op_kind(c->g, c->op) == IR_OP_all_reduce_state;
+    take(c, PLAN_T_all_reduce_y, in_place ? in(c, 0) : out(c, 0));
+    take(c, PLAN_T_all_reduce_x, in(c, 0));
+    set_comm(c, PLAN_all_reduce_comm, PLAN_all_reduce_ranks);
+    give(c, PLAN_all_reduce_count, numel(c, in(c, 0)));
+    bool max = !in_place && !strcmp(ir_attr_sym(c->g, c->op, "op"), "max");
+    give(c, PLAN_all_reduce_op, max ? PLAN_MAX : PLAN_SUM);
+}
+
+static void lower_flat_pack(PlanCall *c)
+{
+    take_in_order(c);
+    c->n_tensors = 1 + ir_op(c->g, c->op)->n_in;
+    give(c, PLAN_flat_pack_n, ir_op(c->g, c->op)->n_in);
+}
+
+static void lower_invert_count(PlanCall *c)
+{
+    take_in_order(c);
+}
+
+static void lower_sum_scalars(PlanCall *c)
+{
+    take_in_order(c);
+    c->n_tensors = 1 + ir_op(c->g, c->op)->n_in;
+    give(c, PLAN_sum_scalars_n, ir_op(c->g, c->op)->n_in);
+    GIVE_F64(c, sum_scalars, factor);
+}
+
 /* -- the table -- */
 
 static const struct {

@@ -44,6 +44,37 @@ PlanTensor plan_tensor(PlanWriter *w, const IrGraph *g, IrValue v)
     return tensor;
 }
 
+/* `dp+dpr`: the mesh axes, as bits. */
+static uint32_t comm_axes(const char *word)
+{
+    static const struct {
+        const char *name;
+        uint32_t axis;
+    } axes[] = {{"tp", PLAN_AXIS_TP}, {"dp", PLAN_AXIS_DP}, {"dpr", PLAN_AXIS_DPR}, {"pp", PLAN_AXIS_PP}};
+    uint32_t bits = 0;
+    for (; *word; word += *word == '+') {
+        size_t n = strcspn(word, "+");
+        for (uint32_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            if (strlen(axes[i].name) == n && !strncmp(axes[i].name, word, n))
+                bits |= axes[i].axis;
+        word += n;
+    }
+    return bits;
+}
+
+uint32_t plan_comm(PlanWriter *w, const IrGraph *g, IrOp op)
+{
+    Sym word = ir_attr_sym(g, op, "comm");
+    uint32_t axes = comm_axes(word), group = (uint32_t)ir_attr_i64(g, op, "group");
+    for (uint32_t i = 0; i < w->comms.n; i++)
+        if (w->comms.at[i].axes == axes && w->comms.at[i].group == group)
+            return i;
+    PlanComm comm = {.axes = axes, .group = group};
+    comm.name = group ? plan_string_format(w, "%s/%u", word, group) : plan_string(w, word);
+    vec_push(w->arena, &w->comms, comm);
+    return w->comms.n - 1;
+}
+
 static uint32_t copy_dims(const IrModule *m, IrType type, int64_t *dims)
 {
     const IrTypeInfo *info = ir_type_info(m, type);
@@ -152,7 +183,7 @@ static void write_grads(PlanWriter *w, const IrGraph *g)
         if (ir_op_kind(g, op) != IR_OP_adamw && ir_op_kind(g, op) != IR_OP_sgd)
             continue;
         uint32_t state = ir_value(g, ir_in(g, op, 0))->state.i - 1;
-        vec_push(w->arena, &w->grads, ((PlanGrad){state, 0, plan_tensor(w, g, ir_in(g, op, 1))}));
+        vec_push(w->arena, &w->grads, ((PlanGrad){state, state, plan_tensor(w, g, ir_in(g, op, 1))}));
     }
 }
 

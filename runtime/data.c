@@ -156,6 +156,8 @@ Status rt_data_open(Session *s, const RtPlan *plan, const RtDataOptions *options
         data->options.ignore_index = -100;
     data->seq = plan->header->seq;
     data->rows = plan->header->batch * (options->eval ? 1 : plan->header->micro_batches);
+    data->all_rows = data->rows * (options->n_ranks ? options->n_ranks : 1);
+    data->first_row = data->rows * options->rank;
     TRY(find_inputs(data));
     set_limits(data);
     Status status = open_source(data);
@@ -197,7 +199,7 @@ Status rt_data_next(RtData *data, unsigned char *arena)
     data->n_targets = 0;
     for (int64_t r = 0; r < data->rows; r++) {
         int32_t *rows[RT_INPUT_COUNT] = {NULL};
-        uint64_t sample = data->position + (uint64_t)r;
+        uint64_t sample = data->position + (uint64_t)(data->first_row + r);
         for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
             if (data->input[k])
                 rows[k] =
@@ -211,7 +213,7 @@ Status rt_data_next(RtData *data, unsigned char *arena)
         for (int64_t t = 0; t < data->seq; t++)
             data->n_targets += rows[RT_INPUT_targets][t] != data->ignore;
     }
-    data->position += (uint64_t)data->rows;
+    data->position += (uint64_t)data->all_rows;
     return STATUS_OK;
 }
 
@@ -227,7 +229,7 @@ void rt_data_seek(RtData *data, uint64_t position)
 
 uint64_t rt_data_batches(const RtData *data)
 {
-    uint64_t rows = (uint64_t)data->rows;
+    uint64_t rows = (uint64_t)data->all_rows;
     return data->options.eval ? (data->samples + rows - 1) / rows : data->samples / rows;
 }
 

@@ -14,6 +14,7 @@ typedef struct RtCall {
     void *workspace;
     const StepKernel *code; /* kernel `fused` */
     const int64_t *random;  /* step, seed, index of the step's first sample */
+    struct RtGroup *group; /* of kernels with a parameter `comm`; NULL: one rank */
     struct RtFault *fault; /* where a kernel reports what stops the run (an id outside its table) */
 } RtCall;
 

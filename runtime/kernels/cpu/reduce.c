@@ -47,6 +47,27 @@ void rt_grad_norm_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
     rt_set_scalar(call, PLAN_T_grad_norm_coef, coef);
 }
 
+void rt_invert_count_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    int64_t count = *(const int64_t *)call->at[PLAN_T_invert_count_count];
+    rt_set_scalar(call, PLAN_T_invert_count_inverse, 1 / (double)(count > 1 ? count : 1));
+}
+
+void rt_sum_scalars_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    const PlanParam *p = call->param;
+    double sum = 0;
+    for (int64_t i = 0; i < p[PLAN_sum_scalars_n].i; i++)
+        sum += rt_scalar(call, (int)(PLAN_T_sum_scalars_TENSORS + i));
+    rt_set_scalar(call, PLAN_T_sum_scalars_y, p[PLAN_sum_scalars_factor].f * sum);
+}
+
 /* -- accumulate -- */
 
 uint64_t rt_accumulate_chunks(const RtCall *call, uint32_t phase)

@@ -45,4 +45,10 @@ const RtKernel rt_kernels[PLAN_KERNEL_COUNT] = {
     [PLAN_KERNEL_adamw] = {"adamw", NULL, rt_adamw_chunks, rt_adamw_run},
     [PLAN_KERNEL_sgd] = {"sgd", NULL, rt_sgd_chunks, rt_sgd_run},
     [PLAN_KERNEL_advance] = {"advance", NULL, NULL, rt_advance_run},
+    [PLAN_KERNEL_invert_count] = {"invert_count", NULL, NULL, rt_invert_count_run},
+    [PLAN_KERNEL_sum_scalars] = {"sum_scalars", NULL, NULL, rt_sum_scalars_run},
+    [PLAN_KERNEL_all_gather] = {"all_gather", NULL, NULL, rt_all_gather_run},
+    [PLAN_KERNEL_reduce_scatter] = {"reduce_scatter", NULL, NULL, rt_reduce_scatter_run},
+    [PLAN_KERNEL_all_reduce] = {"all_reduce", NULL, NULL, rt_all_reduce_run},
+    [PLAN_KERNEL_flat_pack] = {"flat_pack", rt_flat_pack_phases, rt_flat_pack_chunks, rt_flat_pack_run},
 };
