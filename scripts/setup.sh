@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="gcc clang cmake ninja-build llvm-19-dev llvm-19-tools flex bison libopenblas-pthread-dev libyaml-dev
-libcjson-dev libcmocka-dev libzstd-dev zlib1g-dev pkg-config python3 libclang-rt-14-dev"
+libcjson-dev libcmocka-dev libopenmpi-dev openmpi-bin libzstd-dev zlib1g-dev pkg-config python3 libclang-rt-14-dev"
 missing=
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
