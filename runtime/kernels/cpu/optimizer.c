@@ -1,4 +1,5 @@
 #include "runtime/kernels/cpu/kernels.h"
+#include "runtime/kernels/cpu/part.h"
 #include "runtime/kernels/cpu/tile.h"
 
 /* What an update reads and writes. Moments go on unrounded within a step, and are rounded when they
@@ -44,8 +45,12 @@ void rt_adamw_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scra
     x.root = sqrt(1 - pow(x.beta2, t));
     if (x.coef == 0)
         return;
-    int64_t first = rt_chunk_begin(chunk, RT_CHUNK);
-    int64_t n = rt_chunk_end(chunk, RT_CHUNK, call->tensor[PLAN_T_adamw_w].numel) - first;
+    int64_t numel = call->tensor[PLAN_T_adamw_w].numel;
+    RtSpan span = rt_part_span(call, numel, p[PLAN_adamw_begin].i, p[PLAN_adamw_end].i);
+    int64_t first = rt_between(rt_chunk_begin(chunk, RT_CHUNK), span.first, span.end);
+    int64_t n = rt_chunk_end(chunk, RT_CHUNK, span.end) - first;
+    if (n <= 0)
+        return;
     if (rt_is_f64(call, PLAN_T_adamw_w))
         adamw_f64(call, &x, first, n);
     else
@@ -72,8 +77,12 @@ void rt_sgd_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratc
     };
     if (x.coef == 0)
         return;
-    int64_t first = rt_chunk_begin(chunk, RT_CHUNK);
-    int64_t n = rt_chunk_end(chunk, RT_CHUNK, call->tensor[PLAN_T_sgd_w].numel) - first;
+    int64_t numel = call->tensor[PLAN_T_sgd_w].numel;
+    RtSpan span = rt_part_span(call, numel, p[PLAN_sgd_begin].i, p[PLAN_sgd_end].i);
+    int64_t first = rt_between(rt_chunk_begin(chunk, RT_CHUNK), span.first, span.end);
+    int64_t n = rt_chunk_end(chunk, RT_CHUNK, span.end) - first;
+    if (n <= 0)
+        return;
     if (rt_is_f64(call, PLAN_T_sgd_w))
         sgd_f64(call, &x, first, n);
     else
