@@ -208,9 +208,19 @@ static void lower_accumulate(PlanCall *c)
     GIVE_BOOL(c, accumulate, first);
 }
 
+/* Of a flat buffer that is cut over ranks, which elements. */
+static void set_range(PlanCall *c, uint32_t comm, uint32_t begin, uint32_t end)
+{
+    if (*ir_attr_sym(c->g, c->op, "comm"))
+        give(c, comm, plan_comm(c->w, c->g, c->op));
+    give(c, begin, ir_attr_i64(c->g, c->op, "begin"));
+    give(c, end, ir_attr_i64(c->g, c->op, "end"));
+}
+
 static void lower_norm_sq(PlanCall *c)
 {
     take_in_order(c);
+    set_range(c, PLAN_norm_sq_comm, PLAN_norm_sq_begin, PLAN_norm_sq_end);
     give(c, PLAN_norm_sq_n, numel(c, in(c, 0)));
 }
 
@@ -234,6 +244,7 @@ static void lower_adamw(PlanCall *c)
     GIVE_F64(c, adamw, beta2);
     GIVE_F64(c, adamw, eps);
     GIVE_F64(c, adamw, decay);
+    set_range(c, PLAN_adamw_comm, PLAN_adamw_begin, PLAN_adamw_end);
 }
 
 static void lower_sgd(PlanCall *c)
@@ -242,6 +253,7 @@ static void lower_sgd(PlanCall *c)
     GIVE_F64(c, sgd, momentum);
     GIVE_F64(c, sgd, decay);
     GIVE_BOOL(c, sgd, nesterov);
+    set_range(c, PLAN_sgd_comm, PLAN_sgd_begin, PLAN_sgd_end);
 }
 
 static void lower_advance(PlanCall *c)
@@ -257,11 +269,16 @@ static void set_comm(PlanCall *c, uint32_t comm, uint32_t ranks)
     give(c, ranks, ir_attr_i64(c->g, c->op, "ranks"));
 }
 
+/* A state is gathered in place, each member's part from where it lies. */
 static void lower_all_gather(PlanCall *c)
 {
-    take_in_order(c);
+    bool in_place = ir_op_kind(c->g, c->op) == IR_OP_all_gather_state;
+    int64_t ranks = ir_attr_i64(c->g, c->op, "ranks"), n = numel(c, in(c, 0));
+    take(c, PLAN_T_all_gather_y, in_place ? in(c, 0) : out(c, 0));
+    if (!in_place)
+        take(c, PLAN_T_all_gather_x, in(c, 0));
     set_comm(c, PLAN_all_gather_comm, PLAN_all_gather_ranks);
-    give(c, PLAN_all_gather_count, numel(c, in(c, 0)));
+    give(c, PLAN_all_gather_count, in_place ? n / ranks : n);
 }
 
 static void lower_reduce_scatter(PlanCall *c)

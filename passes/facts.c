@@ -92,6 +92,8 @@ static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b,
     const IrOpRec *rec = ir_op(g, b->op);
     if (!b->value.i)
         return PASS_BYTES_WORKSPACE;
+    if (rec->kind == IR_OP_all_gather)
+        return PASS_BYTES_GATHERED;
     if (gradients[b->value.i] || rec->serves == IR_SERVES_WEIGHT)
         return PASS_BYTES_GRADS;
     return rec->re ? PASS_BYTES_RECOMPUTE : PASS_BYTES_ACTIVATIONS;

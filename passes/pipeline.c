@@ -19,6 +19,7 @@ Status pass_pipeline(PassManager *p)
 
     /* STEP to LOCAL. */
     TRY(pass_run(p, PASS_localize));
+    TRY(pass_run(p, PASS_fsdp));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so that all
      * micro-batches share kernels. Offsets come last: they follow the final order. */

@@ -252,10 +252,19 @@ static void shape_loss_mean(Question *q)
     MUST(loss_mean, inverse, 1, WIDE);
 }
 
+/* A flat weight may be whole where the others are this rank's part. */
+static void weight(Question *q, int w, int64_t numel)
+{
+    int64_t whole = q->t[w].numel;
+    if (numel < 1 || whole % numel)
+        refuse(q, "a weight's size is no multiple of its gradient's");
+    must(q, w, whole, REALS);
+}
+
 static void shape_adamw(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_adamw_w].numel;
-    MUST(adamw, w, numel, REALS);
+    int64_t numel = q->t[PLAN_T_adamw_g].numel;
+    weight(q, PLAN_T_adamw_w, numel);
     MUST(adamw, g, numel, REALS);
     MUST(adamw, m, numel, REALS);
     MUST(adamw, v, numel, REALS);
@@ -267,8 +276,8 @@ static void shape_adamw(Question *q)
 
 static void shape_sgd(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_sgd_w].numel;
-    MUST(sgd, w, numel, REALS);
+    int64_t numel = q->t[PLAN_T_sgd_g].numel;
+    weight(q, PLAN_T_sgd_w, numel);
     MUST(sgd, g, numel, REALS);
     MAY(sgd, m, numel, REALS);
     MAY(sgd, master, numel, WIDE);
@@ -296,10 +305,11 @@ static void shape_all_gather(Question *q)
     COUNT(all_gather, ranks);
     COUNT(all_gather, count);
     MUST(all_gather, y, mul(ranks, count), UINT32_MAX);
-    MUST(all_gather, x, count, UINT32_MAX);
+    MAY(all_gather, x, count, UINT32_MAX);
     dense(q, PLAN_T_all_gather_y);
     dense(q, PLAN_T_all_gather_x);
-    if (q->t[PLAN_T_all_gather_y].dtype != q->t[PLAN_T_all_gather_x].dtype)
+    if (q->t[PLAN_T_all_gather_x].offset != PLAN_ABSENT &&
+        q->t[PLAN_T_all_gather_y].dtype != q->t[PLAN_T_all_gather_x].dtype)
         refuse(q, "a gather changes the dtype");
 }
 

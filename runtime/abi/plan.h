@@ -119,7 +119,7 @@ typedef struct PlanComm {
 typedef struct PlanPiece {
     uint32_t state;
     uint32_t name; /* the parameter's or buffer's; a moment's file name follows from the state's kind */
-    uint32_t flat; /* PLAN_AXIS_DP | PLAN_AXIS_DPR; 0: the state is one tp-local tensor, `begin` is 0 */
+    uint32_t flat; /* PLAN_AXIS_DP | PLAN_AXIS_DPR; 0: the state is the whole unit, tp-local */
     uint32_t rank; /* of the whole tensor, and */
     int64_t dim[PLAN_MAX_RANK];
     uint32_t split, pad; /* the dim that tp divides; PLAN_WHOLE: none */

@@ -15,8 +15,10 @@ void rt_all_gather_run(const RtCall *call, uint32_t phase, uint64_t chunk, void 
     (void)chunk;
     (void)scratch;
     uint64_t bytes = (uint64_t)call->param[PLAN_all_gather_count].i *
-                     dtype_bytes((DType)call->tensor[PLAN_T_all_gather_x].dtype);
-    check(call, rt_all_gather(call->group, call->at[PLAN_T_all_gather_y], call->at[PLAN_T_all_gather_x], bytes));
+                     dtype_bytes((DType)call->tensor[PLAN_T_all_gather_y].dtype);
+    unsigned char *y = call->at[PLAN_T_all_gather_y];
+    const void *x = call->at[PLAN_T_all_gather_x];
+    check(call, rt_all_gather(call->group, y, x ? x : y + call->group->self * bytes, bytes));
 }
 
 void rt_reduce_scatter_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
