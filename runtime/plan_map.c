@@ -293,6 +293,10 @@ static Status map_table(Reader *r, const char *name, const PlanTable *table, uin
                         const void **out_records, uint64_t *out_n)
 {
     bool aligned = record_bytes == 1 || table->offset % 8 == 0;
+    *out_records = NULL;
+    *out_n = 0;
+    if (!table->count && !table->offset)
+        return STATUS_OK; /* none, and no place for it */
     if (!aligned || table->offset < sizeof(PlanHeader) || table->offset > r->n_bytes ||
         table->count > (r->n_bytes - table->offset) / record_bytes) {
         diag(r->s, no_span, plan_record, name, 0ull, "the table lies outside the plan");

@@ -82,16 +82,16 @@ static Status load_weights(RtRun *run)
     const char *dir = o->weights ? o->weights : rt->settings.weights_dir;
     if (o->resume) {
         uint64_t position;
-        TRY(rt_checkpoint_resume(run->s, &rt->plan, rt->arena.base, o->resume, &run->weights,
+        TRY(rt_checkpoint_resume(run->s, rt->world, &rt->plan, rt->arena.base, o->resume, &run->weights,
                                  &position));
         rt_data_seek(run->data, position);
         rt_resumed(rt);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
     } else if (dir) {
-        TRY(rt_weights_load(run->s, &rt->plan, rt->arena.base, dir, &run->weights));
+        TRY(rt_weights_load(run->s, rt->world, &rt->plan, rt->arena.base, dir, &run->weights));
         rt_log_note(&run->log, "weights | %s", dir);
     } else {
-        TRY(rt_weights_init(run->s, &rt->plan, rt->arena.base, (uint64_t)rt->seed, &run->weights));
+        TRY(rt_weights_init(run->s, rt->world, &rt->plan, rt->arena.base, (uint64_t)rt->seed, &run->weights));
         rt_log_note(&run->log, "weights | from seed %lld", (long long)rt->seed);
     }
     return rt_loaded(rt);

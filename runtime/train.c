@@ -59,7 +59,7 @@ static Status save(RtRun *run)
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
     TRY(rt_before_save(rt));
-    TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights,
+    TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights,
                            run->ahead ? run->ahead_position : rt_data_position(run->data), run->save_dir));
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
@@ -74,7 +74,7 @@ static Status dump(void *context)
     const RtOptions *o = run->options;
     const Rt *rt = run->rt;
     if (o->dump_grads)
-        TRY(rt_dump_grads(run->s, &rt->plan, rt->arena.base, &run->weights, o->dump_grads));
+        TRY(rt_dump_grads(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights, o->dump_grads));
     if (o->dump_values)
         TRY(rt_dump_values(run->s, &rt->plan, rt->arena.base, o->dump_values));
     return STATUS_OK;
