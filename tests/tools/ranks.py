@@ -4,6 +4,8 @@ on all, norms 1e-4 and 1e-3, gradients within 1e-4 relative L2, saved weights of
 on, and a checkpoint's way through another mesh are checked where they are asked for.
 
   ranks.py STEPC FIXTURE SEQ WORK_DIR MESH...
+  ranks.py resume STEPC FIXTURE SEQ WORK_DIR MESH...   two steps on each mesh, each from the checkpoint of the one before, against
+                                                       one rank; and the first mesh's own eight steps, interrupted or not: same bits
 
 MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: local=N rows per micro-batch, recompute=POLICY,
 transport=tcp|mpi, twice=1, check=1.
@@ -49,7 +51,7 @@ def by_variables(n, words, **more):
     return [(p.wait(timeout=300), out) for p, out in ((p, p.communicate(timeout=300)[0]) for p in ranks)]
 
 
-def start(n, transport, words):
+def launch(n, transport, words):
     if n == 1:
         return run(words)
     if transport == "mpi":
@@ -83,7 +85,7 @@ class Fixture:
         shutil.rmtree(name + ".save", ignore_errors=True)
         words = [exe, "--weights", self.folder, "--batch", self.batch, "--log", name + ".jsonl", "--dump-grads", name + ".grads",
                  "--save", name + ".save", *options]
-        out = start(ranks, transport, words)
+        out = launch(ranks, transport, words)
         return name, out
 
 
@@ -98,13 +100,53 @@ def logs_near(name, got_path, want_path):
             check.fail("%s: %d targets, not %d" % (name, g["num_label_tokens"], w["num_label_tokens"]))
 
 
+def parse(mesh):
+    ranks, _, text = mesh.partition(":")
+    return int(ranks), dict(kv.split("=") for kv in text.split(",") if kv)
+
+
+def log_of(steps, path):
+    with open(path, "w") as out:
+        out.writelines(json.dumps(s) + "\n" for s in steps)
+    return path
+
+
+def resume(stepc, folder, seq, work, *meshes):
+    os.makedirs(work, exist_ok=True)
+    f = Fixture(stepc, folder, seq, work)
+    alone, _ = f.train(f.build(1, 4, {}, "none"), 1, "mpi")
+    steps, saved = [], None
+    for i, mesh in enumerate(meshes):
+        ranks, keys = parse(mesh)
+        local, recompute = int(keys.pop("local", 4)), keys.pop("recompute", "none")
+        exe = f.build(ranks, local, keys, recompute)
+        start = ["--resume", saved] if saved else ["--weights", f.folder]
+        name = "%s/chain%d" % (work, i)
+        words = [exe, *start, "--batch", f.batch, "--log", name + ".jsonl", "--steps", "2", "--save", name]
+        shutil.rmtree(name, ignore_errors=True)
+        if os.path.exists(name + ".jsonl"):
+            os.remove(name + ".jsonl")
+        launch(ranks, "mpi", words)
+        steps += check.read_log(name + ".jsonl")
+        saved = name
+        if i == 0:
+            rest = f.work + "/rest.jsonl"
+            if os.path.exists(rest):
+                os.remove(rest)
+            launch(ranks, "mpi", [exe, "--resume", saved, "--batch", f.batch, "--log", rest, "--steps", "6"])
+            whole, _ = f.train(exe, ranks, "mpi")
+            check.same([whole + ".jsonl", log_of(steps + check.read_log(rest), work + "/joined.jsonl")])
+    want = check.read_log(alone + ".jsonl")[:len(steps)]
+    logs_near("resumed on " + ", ".join(meshes), log_of(steps, work + "/chain.jsonl"), log_of(want, work + "/want.jsonl"))
+    print("ok resumed on " + ", ".join(meshes))
+
+
 def main(stepc, folder, seq, work, *meshes):
     os.makedirs(work, exist_ok=True)
     f = Fixture(stepc, folder, seq, work)
     alone, _ = f.train(f.build(1, 4, {}, "none"), 1, "mpi")
     for mesh in meshes:
-        ranks, _, text = mesh.partition(":")
-        ranks, keys = int(ranks), dict(kv.split("=") for kv in text.split(",") if kv)
+        ranks, keys = parse(mesh)
         local, recompute = int(keys.pop("local", 4)), keys.pop("recompute", "none")
         transport, twice, checked = keys.pop("transport", "mpi"), keys.pop("twice", ""), keys.pop("check", "")
         exe = f.build(ranks, local, keys, recompute)
@@ -125,4 +167,7 @@ def main(stepc, folder, seq, work, *meshes):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "resume":
+        resume(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])
