@@ -37,6 +37,7 @@ typedef struct RtWorld {
     const RtTransport *transport;
     void *link;
     double timeout_s;
+    int64_t steps_done; /* for messages */
     char lost[160]; /* why an exchange failed; empty: none has */
     FILE *own_out;  /* of a rank other than 0: what it says is kept until it is known whether it is needed */
     FILE *first_out;

@@ -158,7 +158,7 @@ void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGro
 
 Status rt_world_lost(RtWorld *world, const char *what)
 {
-    diag(world->s, no_span, ranks_lost, what, world->lost);
+    diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
     return STATUS_ENV;
 }
 

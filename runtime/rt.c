@@ -199,6 +199,8 @@ void rt_resumed(Rt *rt)
     const int64_t *sample0 = scalar_at(rt, scalars->sample0), *step = scalar_at(rt, scalars->step);
     const int64_t *seed = scalar_at(rt, scalars->seed), *skipped = scalar_at(rt, scalars->skipped);
     rt->steps_done = sample0 ? *sample0 / rt_global_batch(rt) : step ? *step : 0;
+    if (rt->world)
+        rt->world->steps_done = rt->steps_done;
     rt->skips = skipped ? *skipped : 0;
     rt->resumed = true;
     if (seed && !rt->seed_given)
@@ -378,6 +380,8 @@ Status rt_step_end(Rt *rt, RtStepResult *out_result)
         rt_profile_end(rt->profile);
     rt_progress_end(&rt->progress);
     rt->steps_done++;
+    if (rt->world)
+        rt->world->steps_done = rt->steps_done;
     read_scalars(rt, rt->lr, out_result);
     rt->skips = out_result->skipped ? rt->skips + 1 : 0;
     return STATUS_OK;
