@@ -22,6 +22,7 @@ static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **
     const PlanTensor *tensors = plan->tensors + instr->first_tensor;
     for (uint32_t i = 0; i < instr->n_tensors; i++)
         at[i] = tensors[i].offset == PLAN_ABSENT ? NULL : q->arena->base + tensors[i].offset;
+    RtGroup *group = group_of(q, instr);
     *call = (RtCall){
         .instr = instr,
         .tensor = tensors,
@@ -29,7 +30,8 @@ static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **
         .at = at,
         .workspace = instr->workspace == PLAN_ABSENT ? NULL : q->arena->base + instr->workspace,
         .code = instr->kernel == PLAN_KERNEL_fused ? &q->program->kernels[instr->code] : NULL,
-        .group = group_of(q, instr),
+        .group = group,
+        .member = group ? group->self : 0,
         .random = q->random,
         .fault = q->fault,
     };

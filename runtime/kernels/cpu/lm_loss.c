@@ -1,6 +1,6 @@
 #include "runtime/kernels/cpu/kernels.h"
-#include "runtime/kernels/cpu/lm_loss.h"
 #include "runtime/kernels/cpu/part.h"
+#include "runtime/kernels/cpu/lm_loss.h"
 
 enum { COMBINE_TOKENS = 1024 };
 
@@ -8,7 +8,7 @@ typedef struct LmLoss {
     int64_t tokens, width, vocab, spans, ignore;
     double softcap;
     const int32_t *targets;
-    int64_t first, words; /* of a part: its first word's number, and how many of its rows are words */
+    int64_t word0, words; /* of a part: its first word's number, and how many of its rows are words */
     int h, w;             /* which tensors these are */
 } LmLoss;
 
@@ -34,8 +34,8 @@ static LmLoss lm_loss_part(const RtCall *call)
 {
     LmLoss x = lm_loss(call);
     x.targets = call->at[PLAN_T_lm_loss_part_targets];
-    x.first = rt_part_index(call) * x.vocab;
-    x.words = rt_between(call->param[PLAN_lm_loss_part_total].i - x.first, 0, x.vocab);
+    x.word0 = rt_part_index(call) * x.vocab;
+    x.words = rt_between(call->param[PLAN_lm_loss_part_total].i - x.word0, 0, x.vocab);
     x.h = PLAN_T_lm_loss_part_h;
     x.w = PLAN_T_lm_loss_part_w;
     return x;

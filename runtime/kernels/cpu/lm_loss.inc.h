@@ -26,7 +26,7 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
             REAL *row_most = &most[(token + r) * x->spans + span],
                  *row_sum = &sum[(token + r) * x->spans + span];
             R(lm_softcap)(row, cols, x->softcap);
-            int64_t target = x->targets[token + r] - x->first - word;
+            int64_t target = x->targets[token + r] - x->word0 - word;
             if (target >= 0 && target < cols)
                 logit[token + r] = row[target];
             for (int64_t i = cols; i < padded; i++)
@@ -62,7 +62,7 @@ static void R(lm_loss_part)(const RtCall *call, const LmLoss *x, uint64_t chunk)
          *logit = sum + x->tokens * x->spans;
     for (int64_t r = rt_chunk_begin(chunk, COMBINE_TOKENS);
          r < rt_chunk_end(chunk, COMBINE_TOKENS, x->tokens); r++) {
-        int64_t target = x->targets[r] - x->first;
+        int64_t target = x->targets[r] - x->word0;
         REAL lse = R(lm_loss_spans)(x, most + r * x->spans, sum + r * x->spans);
         REAL own = target >= 0 && target < x->words ? logit[r] : 0;
         const PlanTensor *part = &call->tensor[PLAN_T_lm_loss_part_part];

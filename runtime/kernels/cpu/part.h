@@ -2,12 +2,11 @@
 #ifndef RUNTIME_KERNELS_CPU_PART_H
 #define RUNTIME_KERNELS_CPU_PART_H
 
-#include "runtime/comm.h"
 #include "runtime/kernel.h"
 
 static inline int64_t rt_part_index(const RtCall *call)
 {
-    return call->group ? call->group->self : 0;
+    return call->member;
 }
 
 typedef struct RtSpan { /* elements [first, end) of this rank's n */
