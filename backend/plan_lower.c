@@ -307,6 +307,64 @@ static void lower_flat_pack(PlanCall *c)
     give(c, PLAN_flat_pack_n, ir_op(c->g, c->op)->n_in);
 }
 
+#define GIVE_COMM(c, kernel) give(c, PLAN_##kernel##_comm, plan_comm((c)->w, (c)->g, (c)->op))
+
+static void lower_embed_part(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 1));
+    give(c, PLAN_embed_part_tokens, tokens);
+    give(c, PLAN_embed_part_width, numel(c, out(c, 0)) / tokens);
+    give(c, PLAN_embed_part_rows, dim(c, in(c, 0), 0));
+    GIVE_I64(c, embed_part, total);
+    GIVE_COMM(c, embed_part);
+}
+
+static void lower_embed_part_grad(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 0));
+    give(c, PLAN_embed_part_grad_tokens, tokens);
+    give(c, PLAN_embed_part_grad_width, numel(c, in(c, 1)) / tokens);
+    give(c, PLAN_embed_part_grad_rows, dim(c, out(c, 0), 0));
+    GIVE_I64(c, embed_part_grad, padding);
+    GIVE_COMM(c, embed_part_grad);
+}
+
+static void lower_lm_loss_part(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 2));
+    give(c, PLAN_lm_loss_part_tokens, tokens);
+    give(c, PLAN_lm_loss_part_width, numel(c, in(c, 0)) / tokens);
+    give(c, PLAN_lm_loss_part_vocab, dim(c, in(c, 1), 0));
+    GIVE_F64(c, lm_loss_part, softcap);
+    GIVE_I64(c, lm_loss_part, ignore);
+    GIVE_I64(c, lm_loss_part, total);
+    GIVE_COMM(c, lm_loss_part);
+}
+
+static void lower_lm_loss_join(PlanCall *c)
+{
+    take_in_order(c);
+    give(c, PLAN_lm_loss_join_tokens, numel(c, in(c, 1)));
+    GIVE_I64(c, lm_loss_join, n);
+    GIVE_I64(c, lm_loss_join, ignore);
+}
+
+static void lower_lm_loss_part_grad(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 3));
+    give(c, PLAN_lm_loss_part_grad_tokens, tokens);
+    give(c, PLAN_lm_loss_part_grad_width, numel(c, in(c, 1)) / tokens);
+    give(c, PLAN_lm_loss_part_grad_vocab, dim(c, in(c, 2), 0));
+    GIVE_F64(c, lm_loss_part_grad, softcap);
+    GIVE_I64(c, lm_loss_part_grad, ignore);
+    GIVE_I64(c, lm_loss_part_grad, total);
+    GIVE_COMM(c, lm_loss_part_grad);
+}
+
 static void lower_invert_count(PlanCall *c)
 {
     take_in_order(c);

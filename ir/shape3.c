@@ -101,3 +101,38 @@ bool ir_shape_sum_scalars(IrShapeCall *call)
     ir_shape_out(call, 0, (IrTypeInfo){.dtype = DTYPE_F64}, false);
     return true;
 }
+
+/* [2, ...] of the targets' dims. */
+static IrTypeInfo loss_part(const IrTypeInfo *targets, DType dtype)
+{
+    IrTypeInfo part = {.dtype = ir_shape_statistics(dtype), .rank = targets->rank + 1};
+    part.dim[0] = ir_dim_number(2);
+    for (uint32_t i = 0; i < targets->rank; i++)
+        part.dim[i + 1] = targets->dim[i];
+    return part;
+}
+
+bool ir_shape_lm_loss_part(IrShapeCall *call)
+{
+    const IrTypeInfo *h = ir_shape_in(call, 0), *w = ir_shape_in(call, 1), *targets = ir_shape_in(call, 2);
+    if (!h->rank || w->rank != 2 || targets->rank + 1 != h->rank || targets->rank + 1 > IR_MAX_RANK ||
+        !ir_dim_equal(&h->dim[h->rank - 1], &w->dim[1]) || !ir_shape_same_leading(h, targets, targets->rank))
+        return ir_shape_fail(call, "`h` is %s, `w` %s and `targets` %s: they do not fit", ir_shape_text(call, 0),
+                             ir_shape_text(call, 1), ir_shape_text(call, 2));
+    ir_shape_out(call, 0, loss_part(targets, h->dtype), false);
+    return true;
+}
+
+bool ir_shape_lm_loss_join(IrShapeCall *call)
+{
+    enum { N = 1 /* attribute `n` */ };
+    IrTypeInfo lse = *ir_shape_in(call, 1);
+    lse.dtype = ir_shape_statistics(ir_shape_in(call, 0)->dtype);
+    IrTypeInfo loss = {.dtype = lse.dtype};
+    if (ir_type_numel(call->m, call->in[0]) != 2 * call->attr[N].i * ir_type_numel(call->m, call->in[1]))
+        return ir_shape_fail(call, "the parts, %s, are not two numbers per target, %s, of n=%" PRId64,
+                             ir_shape_text(call, 0), ir_shape_text(call, 1), call->attr[N].i);
+    ir_shape_out(call, 0, loss, false);
+    ir_shape_out(call, 1, lse, false);
+    return true;
+}

@@ -32,13 +32,6 @@ IrValue fsdp_collective(IrBuilder *b, IrOpKind kind, IrValue in, Sym name, IrTyp
     return ir_out(b->g, ir_build(b, &args), 0);
 }
 
-static void set_mesh(PassContext *c)
-{
-    const PassOptions *o = c->options;
-    c->m->mesh = (IrMeshSizes){o->tp > 1 ? o->tp : 1, o->dp > 1 ? o->dp : 1, o->dpr > 1 ? o->dpr : 1,
-                               o->pp > 1 ? o->pp : 1};
-}
-
 static void drop_old_states(Fsdp *x)
 {
     IrModule *m = x->c->m;
@@ -53,7 +46,6 @@ static void drop_old_states(Fsdp *x)
 
 Status pass_fsdp(PassContext *c)
 {
-    set_mesh(c);
     if (flat_data_ranks(c) == 1 || !ir_graph_find(c->m, "fwd"))
         return STATUS_OK;
     Sym strategy = c->options->strategy;

@@ -1,4 +1,5 @@
 #include "passes/fsdp.h"
+#include "passes/norm.h"
 
 #include <string.h>
 
@@ -65,14 +66,6 @@ void fsdp_sum_scalars(Fsdp *x)
 
 /* -- norm -- */
 
-static void remove_ops(IrGraph *g, IrOpKind kind)
-{
-    for (uint32_t i = 0; i < g->order.n; i++)
-        if (ir_op_kind(g, g->order.at[i]) == kind)
-            ir_op_remove(g, g->order.at[i]);
-    ir_graph_compact(g);
-}
-
 /* The unit's gradient as @update has it: summed over the ranks, this rank's part. */
 static IrValue unit_grad(Fsdp *x, IrGraph *g, const FlatUnit *u)
 {
@@ -105,39 +98,32 @@ static uint32_t behind_sums(const IrGraph *g)
     return at;
 }
 
+/* Runs of members that tp divides into equally many parts. */
+static void norm_items(Fsdp *x, const FlatUnit *u, IrValue grad, NormItem *items, uint32_t *n)
+{
+    IrModule *m = x->c->m;
+    for (uint32_t first = 0, i = 0; i < u->members.n; i++) {
+        int64_t parts = norm_parts(m, ir_state_rec(m, u->members.at[first].param)->type);
+        if (i + 1 < u->members.n && norm_parts(m, ir_state_rec(m, u->members.at[i + 1].param)->type) == parts)
+            continue;
+        NormItem item = {.grad = grad, .name = u->name, .parts = parts, .scope = u->scope, .span = u->span};
+        if (first || i + 1 < u->members.n) {
+            item.begin = u->members.at[first].begin;
+            item.end = i + 1 < u->members.n ? u->members.at[i + 1].begin : u->numel;
+        }
+        items[(*n)++] = item;
+        first = i + 1;
+    }
+}
+
 static void rewrite_norm(Fsdp *x, IrGraph *g, IrValue *grads)
 {
-    Interner *names = &x->c->s->interner;
-    uint32_t at = find_op(g, IR_OP_grad_norm);
-    IrOp old = g->order.at[at];
-    IrValue norm = ir_in(g, old, 0), coef = ir_in(g, old, 1);
-    double max_norm = ir_attr_f64(g, old, "max_norm");
-    ir_op_remove(g, old);
-    ir_graph_compact(g);
-    remove_ops(g, IR_OP_norm_sq);
-    IrBuilder b = ir_builder(g);
-    b.at = behind_sums(g);
-    IrValue *parts = ARENA_ARRAY(x->c->scratch, IrValue, x->f.units.n);
+    NormItem *items = ARENA_ARRAY(x->c->scratch, NormItem, x->f.n_states);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < x->f.units.n; i++) {
-        const FlatUnit *u = &x->f.units.at[i];
-        if (!u->trained)
-            continue;
-        b.scope = u->scope;
-        b.span = u->span;
-        Sym name = intern_printf(names, "%s.norm_sq", u->name);
-        parts[n++] = ir_build_simple(&b, IR_OP_norm_sq, name, 1, grads[i]);
-    }
-    b.scope = (IrScope){1};
-    b.span = (Span){0};
-    IrOpArgs sum = {.kind = IR_OP_sum_scalars, .in = parts, .n_in = n, .name = sym(x->c->s, "norm_sq.share")};
-    IrValue share = ir_out(g, ir_build(&b, &sum), 0);
-    IrValue total = fsdp_collective(&b, IR_OP_all_reduce, share, sym(x->c->s, "norm_sq.sum"),
-                                    ir_value_type(g, share), x->cut, x->ranks);
-    IrOpArgs args = {.kind = IR_OP_grad_norm, .in = (IrValue[]){norm, coef, total}, .n_in = 3};
-    args.attrs[0] = "max_norm";
-    args.values[0].f = max_norm;
-    ir_build(&b, &args);
+    for (uint32_t i = 0; i < x->f.units.n; i++)
+        if (x->f.units.at[i].trained)
+            norm_items(x, &x->f.units.at[i], grads[i], items, &n);
+    norm_write(x->c, g, behind_sums(g), items, n, x->cut, x->ranks);
 }
 
 /* -- optimizer -- */

@@ -1,5 +1,7 @@
 #include "passes/units.h"
 
+#include "passes/norm.h"
+
 Sym flat_data_axes(const PassContext *c)
 {
     return sym(c->s, c->m->mesh.dpr > 1 ? "dp+dpr" : "dp");
@@ -95,13 +97,23 @@ static double decay_of(const IrGraph *update, IrOp op)
     return op.i ? ir_attr_f64(update, op, "decay") : 0;
 }
 
+/* By decay, then by how tp divides them: what the optimizer and the norm take as one run. */
+static bool goes_before(const IrModule *m, const FlatMember *a, const FlatMember *b)
+{
+    const IrGraph *update = ir_graph_find(m, "update");
+    double da = decay_of(update, a->update), db = decay_of(update, b->update);
+    if (da != db)
+        return da > db;
+    return norm_parts(m, ir_state_rec(m, a->param)->type) > norm_parts(m, ir_state_rec(m, b->param)->type);
+}
+
 /* Insertion sort: stable, and units are small. */
-static void sort_by_decay(FlatUnit *u, const IrGraph *update)
+static void sort_members(const IrModule *m, FlatUnit *u)
 {
     for (uint32_t i = 1; i < u->members.n; i++) {
         FlatMember x = u->members.at[i];
         uint32_t k = i;
-        for (; k && decay_of(update, u->members.at[k - 1].update) < decay_of(update, x.update); k--)
+        for (; k && goes_before(m, &x, &u->members.at[k - 1]); k--)
             u->members.at[k] = u->members.at[k - 1];
         u->members.at[k] = x;
     }
@@ -114,7 +126,7 @@ static void lay_out(Grouper *p, uint32_t index, int64_t ranks)
     IrModule *m = p->c->m;
     int64_t end = 0;
     if (u->trained)
-        sort_by_decay(u, ir_graph_find(m, "update"));
+        sort_members(m, u);
     u->first_piece = m->pieces.n;
     for (uint32_t i = 0; i < u->members.n; i++) {
         FlatMember *member = &u->members.at[i];
