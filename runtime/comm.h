@@ -100,7 +100,6 @@ bool rt_receive(RtGroup *group, uint32_t from, void *bytes, uint64_t n);
  * is dropped. */
 Status rt_world_agree(RtWorld *world, Status status);
 Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value);
-Status rt_world_sum_f64(RtWorld *world, uint32_t axes, double *value);
 Status rt_world_lost(RtWorld *world, const char *what);
 
 static inline bool rt_is_first(const RtWorld *world)

@@ -216,21 +216,3 @@ Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
     free(words);
     return STATUS_OK;
 }
-
-Status rt_world_sum_f64(RtWorld *world, uint32_t axes, double *value)
-{
-    uint64_t own, *words;
-    uint32_t n;
-    if (!world)
-        return STATUS_OK;
-    memcpy(&own, value, sizeof own);
-    TRY(gather_words(world, axes, &own, &words, &n));
-    *value = 0;
-    for (uint32_t r = 0; r < n; r++) {
-        double part;
-        memcpy(&part, &words[r], sizeof part);
-        *value += part;
-    }
-    free(words);
-    return STATUS_OK;
-}

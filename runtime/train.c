@@ -28,11 +28,10 @@ static Status eval_batches(RtRun *run, double *out_sum, int64_t *out_targets, ui
             break;
         TRY(rt_data_next(run->eval_data, run->rt->arena.base));
         TRY(rt_eval(run->rt, &sum));
-        *out_sum += sum;
+        *out_sum += sum; /* of all ranks: the plan has added them */
         *out_targets += rt_data_targets(run->eval_data);
         rt_progress_at(&run->rt->progress, *out_batches, n);
     }
-    TRY(rt_world_sum_f64(run->rt->world, PLAN_AXIS_DP | PLAN_AXIS_DPR, out_sum));
     return rt_world_sum_i64(run->rt->world, PLAN_AXIS_DP | PLAN_AXIS_DPR, out_targets);
 }
 
