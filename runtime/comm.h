@@ -30,6 +30,8 @@ typedef struct RtTransport {
 
 /* -- the world -- */
 
+enum { RT_MOST_RANKS = 4096 }; /* between processes of the host */
+
 typedef struct RtWorld {
     Session *s;
     uint32_t rank, size;

@@ -111,6 +111,11 @@ Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtW
         return STATUS_OK;
     if (have != size)
         return wrong_size(s, launch, have, size);
+    if (size > RT_MOST_RANKS) {
+        if (!rank_of(launch))
+            diag(s, no_span, ranks_many, size, RT_MOST_RANKS);
+        return STATUS_USER;
+    }
     RtWorld *world = ARENA_NEW(s->arena, RtWorld);
     world->s = s;
     world->mesh = mesh;
