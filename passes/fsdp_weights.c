@@ -116,6 +116,80 @@ static uint32_t read_unit(Gathers *w, IrState state, uint32_t at)
     return added;
 }
 
+/* -- tables that are looked up where their rows live -- */
+
+typedef struct Lookup {
+    Fsdp *x;
+    IrGraph *g;
+    IrBuilder b;
+    IrOp op;
+    const FlatUnit *u;
+} Lookup;
+
+static int64_t numel(const IrGraph *g, IrValue v)
+{
+    return ir_type_numel(g->m, ir_value_type(g, v));
+}
+
+/* A table's shards must be whole rows; and moving all ranks' rows must cost less than moving the table. */
+static bool is_cheaper(const Fsdp *x, const IrGraph *g, IrOp op)
+{
+    const IrValueRec *rec = ir_value(g, ir_in(g, op, 0));
+    if (!x->weights || ir_op_kind(g, op) != IR_OP_embed || rec->def != IR_DEF_STATE || ir_op(g, op)->re ||
+        ir_op(g, op)->region.i || !fsdp_unit(x, rec->state))
+        return false;
+    const FlatUnit *u = fsdp_unit(x, rec->state);
+    const IrTypeInfo *table = ir_type_info(g->m, rec->type);
+    int64_t rows = ir_dim_size(&table->dim[0]), whole = ir_type_numel(g->m, rec->type);
+    return u->members.n == 1 && u->numel == whole && rows % x->ranks == 0 &&
+           2 * x->ranks * numel(g, ir_out(g, op, 0)) < whole;
+}
+
+static IrValue lookup_collective(Lookup *l, IrOpKind kind, IrValue in, const char *suffix, IrType out)
+{
+    Sym of = ir_value(l->g, ir_out(l->g, l->op, 0))->name;
+    Sym name = suffix ? intern_printf(&l->x->c->s->interner, "%s.%s", of, suffix) : of;
+    return fsdp_collective(&l->b, kind, in, name, out, l->x->cut, l->x->ranks);
+}
+
+/* All ranks' ids, looked up among this rank's rows; each rank gets the sum of what was found for its own. */
+static uint32_t look_up(Fsdp *x, IrGraph *g, uint32_t at)
+{
+    IrOp op = g->order.at[at];
+    IrModule *m = g->m;
+    uint32_t before = g->order.n;
+    IrState state = ir_value(g, ir_in(g, op, 0))->state;
+    Lookup l = {.x = x, .g = g, .op = op, .u = fsdp_unit(x, state)};
+    const IrTypeInfo *table = ir_type_info(m, ir_state_rec(m, state)->type);
+    IrTypeInfo part = {.dtype = table->dtype, .rank = 2};
+    part.dim[0] = ir_dim_number(ir_dim_size(&table->dim[0]) / x->ranks);
+    part.dim[1] = table->dim[1];
+    IrAttr padding = *ir_attr_at(g, op, "padding");
+    IrAttr total = {.i = ir_dim_size(&table->dim[0])};
+    IrValue ids = ir_in(g, op, 1), old = ir_out(g, op, 0);
+    l.b = fsdp_builder(g, l.u, at + 1);
+    l.b.scope = ir_op(g, op)->scope;
+    l.b.span = ir_op(g, op)->span;
+    IrValue rows = fsdp_piece(&l.b, ir_graph_state(g, l.u->param), &l.u->members.at[0],
+                              ir_state_rec(m, state)->name, ir_type(m, &part));
+    IrType all = flat_type(m, ir_type_info(m, ir_value_type(g, ids))->dtype, x->ranks * numel(g, ids));
+    IrOpArgs args = {.kind = IR_OP_embed_part, .n_in = 2};
+    args.in = (IrValue[]){rows, lookup_collective(&l, IR_OP_all_gather, ids, "ids", all)};
+    args.name = intern_printf(&m->s->interner, "%s.found", ir_value(g, old)->name);
+    args.attrs[0] = "padding";
+    args.values[0] = padding;
+    args.attrs[1] = "comm";
+    args.values[1].sym = x->cut;
+    args.attrs[2] = "total";
+    args.values[2] = total;
+    IrValue found = ir_out(g, ir_build(&l.b, &args), 0);
+    ir_op_remove(g, op);
+    IrValue y = lookup_collective(&l, IR_OP_reduce_scatter, found, NULL, ir_value_type(g, old));
+    ir_replace_uses(g, old, y);
+    pass_stat(x->c, "tables looked up where their rows live", 1);
+    return g->order.n - before;
+}
+
 void fsdp_gather_weights(Fsdp *x, IrGraph *g)
 {
     uint32_t n = x->c->m->states.n;
@@ -126,6 +200,10 @@ void fsdp_gather_weights(Fsdp *x, IrGraph *g)
     find_used(&w);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
+        if (is_cheaper(x, g, op)) {
+            i += look_up(x, g, i);
+            continue;
+        }
         for (uint32_t k = 0; k < ir_op(g, op)->n_in; k++) {
             const IrValueRec *rec = ir_value(g, ir_in(g, op, k));
             IrState state = rec->state;
@@ -135,4 +213,5 @@ void fsdp_gather_weights(Fsdp *x, IrGraph *g)
             ir_set_in(g, op, k, w.piece[state.i]);
         }
     }
+    ir_graph_compact(g);
 }

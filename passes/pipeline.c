@@ -30,5 +30,6 @@ Status pass_pipeline(PassManager *p)
 
     /* Nothing leaves unverified. */
     TRY(pass_run(p, PASS_verify_recompute));
+    TRY(pass_run(p, PASS_verify_collectives));
     return pass_run(p, PASS_verify_memory);
 }
