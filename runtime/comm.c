@@ -9,15 +9,15 @@
 enum {
     ROUND_BYTES = 64 << 20, /* of one message */
     SUM_BLOCK = 512,        /* elements summed at a time, on the stack */
-    POLLS = 2000,           /* before a rank that waits sleeps between looks */
 };
 
 /* -- a round of messages -- */
 
-static void rest(uint64_t polls)
+/* A rank that waits looks again at once for a while, and then sleeps between looks. */
+static void rest(const RtWorld *world, uint64_t polls)
 {
-    struct timespec a_little = {0, polls < 10 * POLLS ? 20000 : 200000};
-    if (polls < POLLS)
+    struct timespec a_little = {0, polls < 10 * world->eager_polls ? 20000 : 200000};
+    if (polls < world->eager_polls)
         sched_yield();
     else
         nanosleep(&a_little, NULL);
@@ -50,7 +50,7 @@ static bool exchange(RtWorld *world, const RtTransfer *transfers, uint32_t n)
             snprintf(how, sizeof how, "has not answered for %g s", world->timeout_s);
             return lost(world, peer, how);
         }
-        rest(polls);
+        rest(world, polls);
     }
 }
 

@@ -39,6 +39,7 @@ typedef struct RtWorld {
     const RtTransport *transport;
     void *link;
     double timeout_s;
+    uint64_t eager_polls;
     int64_t steps_done; /* for messages */
     char lost[160]; /* why an exchange failed; empty: none has */
     FILE *own_out;  /* of a rank other than 0: what it says is kept until it is known whether it is needed */
@@ -58,6 +59,9 @@ typedef struct RtGroup { /* the members of one communicator */
     const uint32_t *ranks;
     RtTransfer *transfers; /* room for a round */
 } RtGroup;
+
+/* Ranks on this machine, as far as the environment says so. */
+uint32_t rt_local_ranks(void);
 
 PlanMesh rt_mesh(const PlanHeader *header); /* no member is 0 */
 uint32_t rt_mesh_size(const PlanMesh *mesh);

@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 #include "base/dtype.h"
@@ -42,6 +43,13 @@ static uint64_t number_of(const char *name)
 {
     const char *text = getenv(name);
     return text && *text ? strtoull(text, NULL, 10) : 0;
+}
+
+uint32_t rt_local_ranks(void)
+{
+    uint64_t n = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+    n = n ? n : number_of("LOCAL_WORLD_SIZE");
+    return n ? (uint32_t)n : 1;
 }
 
 typedef enum Launch { LAUNCH_NONE, LAUNCH_MPI, LAUNCH_VARIABLES } Launch;
@@ -121,6 +129,8 @@ Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtW
     world->mesh = mesh;
     world->size = size;
     world->timeout_s = timeout_s;
+    /* a rank that shares its processor must let the one go on that it waits for */
+    world->eager_polls = rt_local_ranks() > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) ? 20 : 2000;
     TRY(launch == LAUNCH_MPI ? rt_mpi_open(world) : rt_tcp_open(world));
     *out_world = world;
     hold_back(world);

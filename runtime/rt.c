@@ -113,16 +113,11 @@ static Status open_world(Rt *rt)
 /* One per processor; ranks of one machine share its processors. */
 static uint32_t threads_of(const Rt *rt, const RtConfig *config)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"};
     uint32_t cpus = rt_cpus(), share = cpus;
     if (rt->kind || config->threads)
         return rt->kind ? 1 : config->threads;
-    for (uint32_t i = 0; rt->world && i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i]);
-        uint64_t ranks = text ? strtoull(text, NULL, 10) : 0;
-        if (ranks)
-            share = (uint32_t)((uint64_t)sysconf(_SC_NPROCESSORS_ONLN) / ranks);
-    }
+    if (rt->world)
+        share = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) / rt_local_ranks();
     share = share < cpus ? share : cpus;
     return share ? share : 1;
 }

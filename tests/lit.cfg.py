@@ -21,6 +21,7 @@ config.substitutions.append(("%make", "python3 " + os.path.join(root, "tests", "
 config.substitutions.append(("%python", "python3"))
 config.substitutions.append(("%build", os.path.abspath(build)))
 config.substitutions.append(("%mpirun", "mpirun --oversubscribe --allow-run-as-root -n"))
+config.substitutions.append(("%cases", os.path.join(root, "tests", "cases")))
 config.substitutions.append(("%tools", os.path.join(root, "tests", "tools")))
 config.substitutions.append(("%expect", "python3 -SE " + os.path.join(root, "tests", "tools", "expect.py")))
 # plans the little model of the diagnostics' tests: `%probe stepc.definition=FILE.model`
