@@ -86,7 +86,7 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         logits = F.linear(self.norm(x), self.embed.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 def measure(config, rows, seq, mode):
