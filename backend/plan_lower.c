@@ -183,6 +183,17 @@ static void lower_lm_loss_grad(PlanCall *c)
     GIVE_I64(c, lm_loss_grad, ignore);
 }
 
+static void lower_lm_loss_with_grad(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 3));
+    give(c, PLAN_lm_loss_with_grad_tokens, tokens);
+    give(c, PLAN_lm_loss_with_grad_width, numel(c, in(c, 1)) / tokens);
+    give(c, PLAN_lm_loss_with_grad_vocab, dim(c, in(c, 2), 0));
+    GIVE_F64(c, lm_loss_with_grad, softcap);
+    GIVE_I64(c, lm_loss_with_grad, ignore);
+}
+
 static void lower_concat(PlanCall *c)
 {
     take_in_order(c);

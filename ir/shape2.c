@@ -113,14 +113,30 @@ bool ir_shape_lm_loss(IrShapeCall *call)
     return true;
 }
 
+static bool seed_operand(IrShapeCall *call, uint32_t at)
+{
+    return ir_type_numel(call->m, call->in[at]) == 1 ||
+           ir_shape_fail(call, "`seed` is %s but must be a scalar", ir_shape_text(call, at));
+}
+
+bool ir_shape_lm_loss_with_grad(IrShapeCall *call)
+{
+    enum { SEED, H, W };
+    if (!loss_operands(call, H) || !seed_operand(call, SEED))
+        return false;
+    IrTypeInfo loss = {.dtype = ir_shape_statistics(ir_shape_in(call, H)->dtype)};
+    ir_shape_out(call, 0, loss, false);
+    ir_shape_out(call, 1, *ir_shape_in(call, H), false);
+    ir_shape_out(call, 2, *ir_shape_in(call, W), true);
+    return true;
+}
+
 bool ir_shape_lm_loss_grad(IrShapeCall *call)
 {
     enum { SEED, H, W, TARGETS, LSE };
-    if (!loss_operands(call, H))
+    if (!loss_operands(call, H) || !seed_operand(call, SEED))
         return false;
     const IrTypeInfo *lse = ir_shape_in(call, LSE);
-    if (ir_type_numel(call->m, call->in[SEED]) != 1)
-        return ir_shape_fail(call, "`seed` is %s but must be a scalar", ir_shape_text(call, SEED));
     if (!ir_shape_same_dims(lse, ir_shape_in(call, TARGETS)))
         return ir_shape_fail(call, "`lse` is %s but must be one number per target, %s",
                              ir_shape_text(call, LSE), ir_shape_text(call, TARGETS));

@@ -120,6 +120,15 @@ static PassCost cost_lm_loss_grad(const CostCall *c)
     return (PassCost){.flops = (n + 1) * product, .products = n * product, .replayed = product};
 }
 
+/* The logits, then a product for each gradient that somebody reads. */
+static PassCost cost_lm_loss_with_grad(const CostCall *c)
+{
+    IrValue h = ir_in(c->g, c->op, 1), w = ir_in(c->g, c->op, 2);
+    uint64_t product = 2 * numel(c->g, h) * dim(c->g, w, 0);
+    uint64_t products = (1 + (uint64_t)is_used(c, 1) + is_used(c, 2)) * product;
+    return (PassCost){.flops = products, .products = products};
+}
+
 static PassCost cost_adamw(const CostCall *c)
 {
     return (PassCost){.flops = 16 * numel(c->g, ir_in(c->g, c->op, 0))};

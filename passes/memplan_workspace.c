@@ -90,6 +90,19 @@ static void shape_lm_loss_grad(const ShapeCall *c)
     c->out->tensor[PLAN_T_lm_loss_grad_w] = tensor_of(c, w);
 }
 
+static void shape_lm_loss_with_grad(const ShapeCall *c)
+{
+    IrValue h = ir_in(c->g, c->op, 1), w = ir_in(c->g, c->op, 2);
+    c->out->kernel = PLAN_KERNEL_lm_loss_with_grad;
+    c->out->param[PLAN_lm_loss_with_grad_tokens].i = numel(c->g, h) / dim(c->g, w, 1);
+    c->out->param[PLAN_lm_loss_with_grad_width].i = dim(c->g, w, 1);
+    c->out->param[PLAN_lm_loss_with_grad_vocab].i = dim(c->g, w, 0);
+    c->out->tensor[PLAN_T_lm_loss_with_grad_dh] = tensor_of(c, ir_out(c->g, c->op, 1));
+    c->out->tensor[PLAN_T_lm_loss_with_grad_dw] = tensor_of(c, ir_out(c->g, c->op, 2));
+    c->out->tensor[PLAN_T_lm_loss_with_grad_h] = tensor_of(c, h);
+    c->out->tensor[PLAN_T_lm_loss_with_grad_w] = tensor_of(c, w);
+}
+
 static void shape_norm_sq(const ShapeCall *c)
 {
     c->out->kernel = PLAN_KERNEL_norm_sq;
@@ -101,6 +114,7 @@ typedef void (*ShapeFn)(const ShapeCall *c);
 static const ShapeFn shapes[IR_OP_COUNT] = {
     [IR_OP_embed_grad] = shape_embed_grad, [IR_OP_attention_grad] = shape_attention_grad,
     [IR_OP_lm_loss] = shape_lm_loss,       [IR_OP_lm_loss_grad] = shape_lm_loss_grad,
+    [IR_OP_lm_loss_with_grad] = shape_lm_loss_with_grad,
     [IR_OP_norm_sq] = shape_norm_sq,
 };
 

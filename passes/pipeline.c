@@ -22,9 +22,11 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_localize));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
-     * that all micro-batches share kernels. Offsets come last: they follow the final order. */
+     * that all micro-batches share kernels. Losses meet their gradients in the unrolled step.
+     * Offsets come last: they follow the final order. */
     TRY(pass_run(p, PASS_fuse));
     TRY(pass_run(p, PASS_schedule));
+    TRY(pass_run(p, PASS_head));
     TRY(pass_run(p, PASS_memplan));
 
     /* Nothing leaves unverified. */

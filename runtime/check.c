@@ -138,6 +138,8 @@ uint32_t rt_check_results(uint32_t kernel)
             R(attention_grad_dq) | R(attention_grad_dk) | R(attention_grad_dv),
         [PLAN_KERNEL_lm_loss] = R(lm_loss_loss) | R(lm_loss_lse),
         [PLAN_KERNEL_lm_loss_grad] = R(lm_loss_grad_dh) | R(lm_loss_grad_dw),
+        [PLAN_KERNEL_lm_loss_with_grad] =
+            R(lm_loss_with_grad_loss) | R(lm_loss_with_grad_dh) | R(lm_loss_with_grad_dw),
         [PLAN_KERNEL_concat] = R(concat_y),
         [PLAN_KERNEL_count_targets] = R(count_targets_inverse),
         [PLAN_KERNEL_accumulate] = R(accumulate_state),

@@ -91,6 +91,9 @@ static void find_limits(RtData *data, const PlanInstr *instrs, uint64_t n)
         } else if (instrs[i].kernel == PLAN_KERNEL_lm_loss) {
             lower_limit(data, RT_INPUT_targets, param[PLAN_lm_loss_vocab].i);
             data->ignore = (int32_t)param[PLAN_lm_loss_ignore].i;
+        } else if (instrs[i].kernel == PLAN_KERNEL_lm_loss_with_grad) {
+            lower_limit(data, RT_INPUT_targets, param[PLAN_lm_loss_with_grad_vocab].i);
+            data->ignore = (int32_t)param[PLAN_lm_loss_with_grad_ignore].i;
         }
     }
 }

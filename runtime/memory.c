@@ -40,7 +40,8 @@ uint64_t rt_product_buffer_bytes(const RtPlan *plan, uint32_t threads)
 {
     for (uint64_t i = 0; i < plan->n_instrs; i++)
         if (plan->instrs[i].kernel == PLAN_KERNEL_gemm ||
-            plan->instrs[i].kernel == PLAN_KERNEL_lm_loss)
+            plan->instrs[i].kernel == PLAN_KERNEL_lm_loss ||
+            plan->instrs[i].kernel == PLAN_KERNEL_lm_loss_with_grad)
             return (uint64_t)PRODUCT_BYTES_PER_THREAD * threads;
     return 0;
 }

@@ -183,6 +183,20 @@ static void shape_lm_loss(Question *q)
     MUST(lm_loss, targets, tokens, I32);
 }
 
+static void shape_lm_loss_with_grad(Question *q)
+{
+    COUNT(lm_loss_with_grad, tokens);
+    COUNT(lm_loss_with_grad, width);
+    COUNT(lm_loss_with_grad, vocab);
+    MUST(lm_loss_with_grad, loss, 1, WIDE);
+    MAY(lm_loss_with_grad, dh, mul(tokens, width), REALS);
+    MAY(lm_loss_with_grad, dw, mul(vocab, width), REALS);
+    MUST(lm_loss_with_grad, seed, 1, WIDE);
+    MUST(lm_loss_with_grad, h, mul(tokens, width), REALS);
+    MUST(lm_loss_with_grad, w, mul(vocab, width), REALS);
+    MUST(lm_loss_with_grad, targets, tokens, I32);
+}
+
 static void shape_lm_loss_grad(Question *q)
 {
     COUNT(lm_loss_grad, tokens);

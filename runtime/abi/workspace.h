@@ -200,6 +200,60 @@ static inline uint64_t plan_lm_loss_grad_scratch(const PlanParam *p, const PlanT
     return logits > most ? logits : most;
 }
 
+/* -- lm_loss_with_grad: tokens whose logits are in memory at once, for the whole vocabulary: dh's
+ * rows are then each one product over it -- */
+
+static inline int64_t plan_lm_loss_with_grad_rows(int64_t tokens, int64_t vocab, uint32_t dtype)
+{
+    uint64_t row = (uint64_t)plan_round_up(vocab, 16) * plan_real_bytes(dtype);
+    int64_t fit = (int64_t)(LM_LOSS_GRAD_BYTES / row) / LM_LOSS_TILE_M * LM_LOSS_TILE_M;
+    return plan_min(tokens, fit < LM_LOSS_TILE_M ? LM_LOSS_TILE_M : fit);
+}
+
+/* Whether dw is summed in the workspace, because it cannot hold the sums itself. */
+static inline bool plan_lm_loss_with_grad_sums(const PlanParam *p, const PlanTensor *t)
+{
+    const PlanTensor *dw = &t[PLAN_T_lm_loss_with_grad_dw];
+    int64_t tokens = p[PLAN_lm_loss_with_grad_tokens].i;
+    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
+    int64_t rows =
+        plan_lm_loss_with_grad_rows(tokens, p[PLAN_lm_loss_with_grad_vocab].i, dtype);
+    return dw->offset != PLAN_ABSENT && rows < tokens &&
+           !plan_row_direct(dw, p[PLAN_lm_loss_with_grad_width].i, plan_real_bytes(dtype));
+}
+
+static inline uint64_t plan_lm_loss_with_grad_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    int64_t tokens = p[PLAN_lm_loss_with_grad_tokens].i,
+            vocab = p[PLAN_lm_loss_with_grad_vocab].i;
+    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
+    int64_t elements =
+        plan_lm_loss_with_grad_rows(tokens, vocab, dtype) * plan_round_up(vocab, 16) + tokens;
+    if (plan_lm_loss_with_grad_sums(p, t))
+        elements += vocab * p[PLAN_lm_loss_with_grad_width].i;
+    return (uint64_t)elements * plan_real_bytes(dtype);
+}
+
+static inline uint64_t plan_lm_loss_with_grad_scratch(const PlanParam *p, const PlanTensor *t)
+{
+    int64_t width = p[PLAN_lm_loss_with_grad_width].i, vocab = p[PLAN_lm_loss_with_grad_vocab].i;
+    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
+    uint64_t real = plan_real_bytes(dtype);
+    int64_t rows =
+        plan_lm_loss_with_grad_rows(p[PLAN_lm_loss_with_grad_tokens].i, vocab, dtype);
+    bool direct_h = plan_row_direct(&t[PLAN_T_lm_loss_with_grad_h], width, real);
+    bool direct_w = plan_row_direct(&t[PLAN_T_lm_loss_with_grad_w], width, real);
+    uint64_t most =
+        plan_pack_bytes(LM_LOSS_TILE_M, LM_LOSS_TILE_N, width, direct_h, direct_w, real);
+    PlanTiles dh = plan_gemm_tiles(rows, width, vocab), dw = plan_gemm_tiles(vocab, width, rows);
+    uint64_t dh_bytes = plan_pack_bytes(dh.tile_m, dh.tile_n, vocab, true, direct_w, real) +
+                        (uint64_t)plan_round_up(dh.tile_m * dh.tile_n, 16) * real;
+    uint64_t dw_bytes = plan_pack_bytes(dw.tile_m, dw.tile_n, rows, true, direct_h, real) +
+                        (uint64_t)plan_round_up(dw.tile_m * dw.tile_n, 16) * real;
+    most = dh_bytes > most ? dh_bytes : most;
+    return dw_bytes > most ? dw_bytes : most;
+}
+
 /* -- the others -- */
 
 static inline uint64_t plan_embed_grad_workspace(const PlanParam *p)
@@ -274,6 +328,8 @@ static inline uint64_t plan_scratch_bytes(PlanKernel kernel, const PlanParam *p,
         return plan_lm_loss_scratch(p, t);
     case PLAN_KERNEL_lm_loss_grad:
         return plan_lm_loss_grad_scratch(p, t);
+    case PLAN_KERNEL_lm_loss_with_grad:
+        return plan_lm_loss_with_grad_scratch(p, t);
     case PLAN_KERNEL_attention:
         return plan_attention_scratch(p[PLAN_attention_dim].i, t[PLAN_T_attention_q].dtype);
     case PLAN_KERNEL_attention_grad:

@@ -182,6 +182,61 @@ static inline uint64_t plan_cuda_lm_loss_grad_workspace(const PlanParam *p, cons
     return bytes;
 }
 
+/* -- lm_loss_with_grad: logits in the head's own dtype, the whole vocabulary, some tokens at a
+ * time -- */
+
+#ifndef CUDA_HEAD_BYTES
+#define CUDA_HEAD_BYTES (512ull << 20)
+#endif
+#ifndef CUDA_HEAD_ROWS
+#define CUDA_HEAD_ROWS 256 /* a chunk has a multiple of these */
+#endif
+
+static inline uint64_t plan_cuda_head_row_bytes(int64_t vocab, uint32_t dtype)
+{
+    return (uint64_t)plan_round_up(vocab, 8) * (dtype == DTYPE_BF16 ? 2 : 4);
+}
+
+static inline int64_t plan_cuda_head_rows(int64_t tokens, int64_t vocab, uint32_t dtype)
+{
+    int64_t fit = (int64_t)(CUDA_HEAD_BYTES / plan_cuda_head_row_bytes(vocab, dtype));
+    fit = fit < CUDA_HEAD_ROWS ? CUDA_HEAD_ROWS : fit / CUDA_HEAD_ROWS * CUDA_HEAD_ROWS;
+    if (fit >= tokens)
+        return tokens;
+    return plan_round_up(plan_ceil_div(tokens, plan_ceil_div(tokens, fit)), CUDA_HEAD_ROWS);
+}
+
+static inline uint64_t plan_cuda_head_logits_bytes(const PlanParam *p, const PlanTensor *t)
+{
+    int64_t vocab = p[PLAN_lm_loss_with_grad_vocab].i;
+    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
+    int64_t rows = plan_cuda_head_rows(p[PLAN_lm_loss_with_grad_tokens].i, vocab, dtype);
+    return plan_cuda_align((uint64_t)rows * plan_cuda_head_row_bytes(vocab, dtype));
+}
+
+/* Whether dw is summed in the workspace: there is more than one chunk, and dw is not f32. */
+static inline bool plan_cuda_lm_loss_with_grad_sums(const PlanParam *p, const PlanTensor *t)
+{
+    const PlanTensor *dw = &t[PLAN_T_lm_loss_with_grad_dw];
+    int64_t tokens = p[PLAN_lm_loss_with_grad_tokens].i;
+    return dw->offset != PLAN_ABSENT &&
+           plan_cuda_head_rows(tokens, p[PLAN_lm_loss_with_grad_vocab].i,
+                               t[PLAN_T_lm_loss_with_grad_h].dtype) < tokens &&
+           !plan_row_direct(dw, p[PLAN_lm_loss_with_grad_width].i, 4);
+}
+
+/* Logits; losses of the tokens; sums of dw where they are kept apart. */
+static inline uint64_t plan_cuda_lm_loss_with_grad_workspace(const PlanParam *p,
+                                                             const PlanTensor *t)
+{
+    uint64_t bytes = plan_cuda_head_logits_bytes(p, t) +
+                     plan_cuda_align(4 * (uint64_t)p[PLAN_lm_loss_with_grad_tokens].i);
+    if (plan_cuda_lm_loss_with_grad_sums(p, t))
+        bytes += plan_cuda_align(4 * (uint64_t)(p[PLAN_lm_loss_with_grad_vocab].i *
+                                                p[PLAN_lm_loss_with_grad_width].i));
+    return bytes;
+}
+
 /* -- the others -- */
 
 static inline uint64_t plan_cuda_embed_grad_workspace(const PlanParam *p)
@@ -210,6 +265,8 @@ static inline uint64_t plan_cuda_workspace_bytes(PlanKernel kernel, const PlanPa
         return plan_cuda_attention_grad_workspace(p, t);
     case PLAN_KERNEL_lm_loss:
         return plan_cuda_lm_loss_workspace(p);
+    case PLAN_KERNEL_lm_loss_with_grad:
+        return plan_cuda_lm_loss_with_grad_workspace(p, t);
     case PLAN_KERNEL_lm_loss_grad:
         return plan_cuda_lm_loss_grad_workspace(p, t);
     case PLAN_KERNEL_embed_grad:

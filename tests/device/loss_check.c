@@ -86,9 +86,43 @@ static void check_fault(const LossCase *c)
            right, 0, 0, 0);
 }
 
+enum { IGNORE = -100 };
+
+/* Loss and gradients by one kernel, whose logits in bf16 are rounded to eight bits. */
+static void check_with_grad(const LossCase *c, const Call *forward, double seed, double loss,
+                            const double *dh, const double *dw)
+{
+    const Tensor *t = forward->tensor;
+    Tensor g[PLAN_T_lm_loss_with_grad_TENSORS] = {tensor_dense(DTYPE_F32, 1),
+                                                  matrix(c, c->tokens),
+                                                  matrix(c, c->vocab),
+                                                  tensor_dense(DTYPE_F32, 1),
+                                                  t[PLAN_T_lm_loss_h],
+                                                  t[PLAN_T_lm_loss_w],
+                                                  t[PLAN_T_lm_loss_targets]};
+    tensor_put(&g[PLAN_T_lm_loss_with_grad_seed], 0, seed);
+    Call both = {.tensor = g,
+                 .n_tensors = PLAN_T_lm_loss_with_grad_TENSORS,
+                 .kernel = PLAN_KERNEL_lm_loss_with_grad,
+                 .launch = rt_cuda_launch_lm_loss_with_grad};
+    memcpy(both.param, forward->param, sizeof both.param);
+    call_open(&both);
+    bool done = call_run(&both);
+    call_close(&both);
+    compare(c, done ? "with_grad loss" : "with_grad refused", &g[PLAN_T_lm_loss_with_grad_loss],
+            &loss, c->is_f32 ? 2e-6 : 4e-3);
+    check_fault(c);
+    if (!c->bad_target) {
+        compare(c, "with_grad dh", &g[PLAN_T_lm_loss_with_grad_dh], dh, c->is_f32 ? 2e-6 : 1e-2);
+        compare(c, "with_grad dw", &g[PLAN_T_lm_loss_with_grad_dw], dw, c->is_f32 ? 2e-6 : 1e-2);
+    }
+    g[PLAN_T_lm_loss_with_grad_h] = g[PLAN_T_lm_loss_with_grad_w] =
+        g[PLAN_T_lm_loss_with_grad_targets] = tensor_absent();
+    call_release(&both);
+}
+
 static void check_case(const LossCase *c)
 {
-    enum { IGNORE = -100 };
     double seed = 0.0123;
     Tensor h = matrix(c, c->tokens), w = matrix(c, c->vocab),
            targets = tensor_dense(DTYPE_I32, c->tokens);
@@ -140,6 +174,7 @@ static void check_case(const LossCase *c)
             g[PLAN_T_lm_loss_grad_lse] = tensor_absent();
         call_release(&backward);
     }
+    check_with_grad(c, &forward, seed, loss, dh, dw);
     call_release(&forward);
     free(lse);
     free(dh);

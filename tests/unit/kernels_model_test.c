@@ -306,10 +306,45 @@ static double exact_logit(const Head *x, const Tensor *h, const Tensor *w, int64
     return x->softcap > 0 ? x->softcap * tanh(s / x->softcap) : s;
 }
 
+enum { IGNORE = -100 };
+
+static const double head_seed = 0.37;
+
+/* The loss and both gradients by one kernel; t: lm_loss's tensors. */
+static void check_with_grad(const Head *x, DType dtype, const Tensor *t, double total,
+                            const double *dh, const double *dw)
+{
+    double allowed = dtype == DTYPE_F64 ? 1e-13 : dtype == DTYPE_F32 ? 3e-6 : 4e-3;
+    PlanParam p[] = {{x->tokens}, {x->width}, {x->vocab}, {.f = x->softcap}, {IGNORE}};
+    Tensor g[] = {matrix(wide(dtype), 1, 1, 0),
+                  matrix(dtype, x->tokens, x->width, 1),
+                  matrix(dtype, x->vocab, x->width, 2),
+                  scalar(wide(dtype), head_seed),
+                  t[2],
+                  t[3],
+                  t[4]};
+    run_kernel(PLAN_KERNEL_lm_loss_with_grad, g, PLAN_T_lm_loss_with_grad_TENSORS, p, NULL, NULL);
+    near(&g[0], 0, total, 4 * (fabs(total) + 1));
+    close_to("dh", &g[1], dh, allowed);
+    close_to("dw", &g[2], dw, allowed);
+    gaps_hold(&g[1]);
+    gaps_hold(&g[2]);
+    for (int i = 1; i < 3; i++) {
+        Tensor one[PLAN_T_lm_loss_with_grad_TENSORS];
+        memcpy(one, g, sizeof g);
+        one[1] = i == 2 ? absent() : matrix(dtype, x->tokens, x->width, 1);
+        one[2] = i == 2 ? matrix(dtype, x->vocab, x->width, 2) : absent();
+        run_kernel(PLAN_KERNEL_lm_loss_with_grad, one, PLAN_T_lm_loss_with_grad_TENSORS, p, NULL,
+                   NULL);
+        assert_memory_equal(one[i].at, g[i].at, g[i].bytes);
+        free(one[i].memory);
+    }
+    tensors_free(g, 4);
+}
+
 static void check_lm_loss(const Head *x, DType dtype)
 {
-    enum { IGNORE = -100 };
-    double seed = 0.37, total = 0;
+    double seed = head_seed, total = 0;
     Tensor t[] = {matrix(wide(dtype), 1, 1, 0), matrix(wide(dtype), 1, x->tokens, 0),
                   filled(matrix(dtype, x->tokens, x->width, 3), 1),
                   filled(matrix(dtype, x->vocab, x->width, 0), 0.7),
@@ -363,6 +398,7 @@ static void check_lm_loss(const Head *x, DType dtype)
         assert_memory_equal(one[i].at, g[i].at, g[i].bytes);
         free(one[i].memory);
     }
+    check_with_grad(x, dtype, t, total, dh, dw);
     tensors_free(t, 5);
     tensors_free(g, 3);
     free(dh);
@@ -380,13 +416,15 @@ static void lm_loss_is_the_formula(void **state)
             check_lm_loss(&cases[c], dtypes[d]);
 }
 
-/* More tokens than gradients of logits fit: the vocabulary goes in pieces. */
+/* More tokens than gradients of logits fit: the vocabulary goes in pieces, or the tokens. */
 static void lm_loss_grad_goes_in_pieces(void **state)
 {
     (void)state;
     static const Head large = {8500, 2, 2048, 0, 5};
     for (size_t d = 0; d < 3; d++) {
         assert_true(plan_lm_loss_grad_columns(large.tokens, large.vocab, dtypes[d]) < large.vocab);
+        assert_true(plan_lm_loss_with_grad_rows(large.tokens, large.vocab, dtypes[d]) <
+                    large.tokens);
         check_lm_loss(&large, dtypes[d]);
     }
 }

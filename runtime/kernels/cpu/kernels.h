@@ -29,6 +29,7 @@ RT_CHUNKS(attention);
 RT_PHASES(attention_grad);
 RT_PHASES(lm_loss);
 RT_PHASES(lm_loss_grad);
+RT_PHASES(lm_loss_with_grad);
 RT_CHUNKS(concat);
 RT_RUN(count_targets);
 RT_CHUNKS(accumulate);

@@ -36,6 +36,8 @@ const RtKernel rt_kernels[PLAN_KERNEL_COUNT] = {
     [PLAN_KERNEL_lm_loss] = {"lm_loss", rt_lm_loss_phases, rt_lm_loss_chunks, rt_lm_loss_run},
     [PLAN_KERNEL_lm_loss_grad] = {"lm_loss_grad", rt_lm_loss_grad_phases, rt_lm_loss_grad_chunks,
                                   rt_lm_loss_grad_run},
+    [PLAN_KERNEL_lm_loss_with_grad] = {"lm_loss_with_grad", rt_lm_loss_with_grad_phases,
+                                       rt_lm_loss_with_grad_chunks, rt_lm_loss_with_grad_run},
     [PLAN_KERNEL_concat] = {"concat", NULL, rt_concat_chunks, rt_concat_run},
     [PLAN_KERNEL_count_targets] = {"count_targets", NULL, NULL, rt_count_targets_run},
     [PLAN_KERNEL_accumulate] = {"accumulate", NULL, rt_accumulate_chunks, rt_accumulate_run},

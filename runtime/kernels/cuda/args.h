@@ -100,6 +100,19 @@ typedef struct CudaLmLossGrad {
     int32_t type;
 } CudaLmLossGrad;
 
+/* Rows of logits [tokens, ld] to their gradients, in place, and the losses of these tokens. */
+typedef struct CudaLmLossWithGrad {
+    void *logits;
+    float *token_loss;
+    CudaView seed;
+    const int32_t *targets;
+    CudaFault fault;
+    int64_t token; /* the chunk's first */
+    int64_t vocab, ld, ignore;
+    float softcap;
+    int32_t type; /* of logits and gradients */
+} CudaLmLossWithGrad;
+
 /* -- embedding -- */
 
 typedef struct CudaEmbed {

@@ -131,3 +131,88 @@ KERNEL_ENTRY(lm_loss_grad_rows, 256, 4, CudaLmLossGrad)
             store8(row + i, v);
     }
 }
+
+/* -- loss and gradient over the same logits -- */
+
+constexpr int BOTH_THREADS = 512, BOTH_WARPS = BOTH_THREADS / WARP;
+
+/* Logits that are rounded to bf16 carry no more than eight bits: the hardware's exponential. */
+__device__ static inline float exponential(float x, int type)
+{
+    return type == CUDA_BF16 ? exp2_fast(x * 1.4426950408889634f) : expf(x);
+}
+
+__device__ static inline Exponents row_exponents(const CudaLmLossWithGrad &x, int64_t row)
+{
+    Exponents e = {minus_infinity(), 0};
+    for (int64_t i = threadIdx.x * 8; i < x.vocab; i += BOTH_THREADS * 8) {
+        float v[8], most = e.most, sum = 0;
+        load8(v, x.logits, x.type, row + i);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            v[j] = i + j < x.vocab ? soft(v[j], x.softcap) : minus_infinity();
+            most = fmaxf(most, v[j]);
+        }
+        float shift = most == minus_infinity() ? 0 : most;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum += exponential(v[j] - shift, x.type);
+        e = {most, e.sum * expf(e.most - shift) + sum};
+    }
+    return e;
+}
+
+/* The block's, in every thread. */
+__device__ static inline Exponents block_exponents(Exponents e)
+{
+    __shared__ Exponents of_warp[BOTH_WARPS];
+    for (int by = 16; by; by /= 2) {
+        Exponents other;
+        other.most = __shfl_xor_sync(ALL_LANES, e.most, by);
+        other.sum = __shfl_xor_sync(ALL_LANES, e.sum, by);
+        e = threadIdx.x & by ? join(other, e) : join(e, other);
+    }
+    if (threadIdx.x % WARP == 0)
+        of_warp[threadIdx.x / WARP] = e;
+    __syncthreads();
+    e = of_warp[0];
+    for (int i = 1; i < BOTH_WARPS; i++)
+        e = join(e, of_warp[i]);
+    return e;
+}
+
+KERNEL_ENTRY(lm_loss_with_grad_rows, 512, 2, CudaLmLossWithGrad)
+{
+    int64_t t = x.token + blockIdx.x, row = (int64_t)blockIdx.x * x.ld, target = x.targets[t];
+    bool ignored = target == x.ignore, valid = target >= 0 && target < x.vocab;
+    Exponents e = {0, 1};
+    float logit = 0, seed = (float)load_scalar(x.seed);
+    if (!ignored) {
+        if (valid)
+            logit = soft(load_f32(x.logits, x.type, row + target), x.softcap);
+        e = block_exponents(row_exponents(x, row));
+    }
+    float lse = e.most + logf(e.sum);
+    if (threadIdx.x == 0) {
+        if (!ignored && !valid)
+            raise_fault(x.fault, CUDA_FAULT_TARGET, t, target, x.vocab);
+        x.token_loss[t] = !ignored && valid ? lse - logit : 0;
+    }
+    for (int64_t i = threadIdx.x * 8; i < x.vocab; i += BOTH_THREADS * 8) {
+        float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (!ignored) {
+            load8(v, x.logits, x.type, row + i);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float slope = 1, score = v[j], one = i + j == target ? 1.0f : 0.0f;
+                if (x.softcap > 0) {
+                    float tanh = tanhf(score / x.softcap);
+                    score = x.softcap * tanh;
+                    slope = 1 - tanh * tanh;
+                }
+                v[j] = i + j < x.vocab ? (exponential(score - lse, x.type) - one) * slope * seed : 0;
+            }
+        }
+        store8(x.logits, x.type, row + i, v);
+    }
+}

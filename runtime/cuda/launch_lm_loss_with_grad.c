@@ -1,0 +1,166 @@
+#include "runtime/cuda/launch_view.h"
+
+/* The tokens are cut into chunks. For each: its logits by one product; a pass over their rows that
+ * leaves the losses, and gradients in the logits' place; dh's rows, whole, and one more product
+ * summed into dw. */
+typedef struct Head {
+    CudaLmLossWithGrad x;
+    int64_t tokens, width, rows, count;
+    DType type; /* of logits and gradients */
+    void *dw;   /* what is summed */
+    DType dw_type;
+    int64_t dw_pitch;
+} Head;
+
+static bool is_matrix(const RtCall *call, int tensor, int64_t width)
+{
+    return !call->at[tensor] || (rt_cuda_is_real(call->tensor[tensor].dtype) &&
+                                 plan_row_pitch(&call->tensor[tensor], width) > 0);
+}
+
+static void *chunk_of(const RtCall *call, const Head *l, int tensor)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    return (unsigned char *)call->at[tensor] +
+           l->x.token * plan_row_pitch(t, l->width) * dtype_bytes((DType)t->dtype);
+}
+
+static Head open_head(RtCuda *cuda, const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    const PlanTensor *t = call->tensor;
+    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
+    unsigned char *behind =
+        (unsigned char *)call->workspace + plan_cuda_head_logits_bytes(p, t);
+    Head l = {
+        .x = {.logits = call->workspace,
+              .token_loss = (float *)behind,
+              .seed = rt_cuda_view(call, PLAN_T_lm_loss_with_grad_seed),
+              .targets = call->at[PLAN_T_lm_loss_with_grad_targets],
+              .fault = rt_cuda_fault(cuda, call),
+              .vocab = p[PLAN_lm_loss_with_grad_vocab].i,
+              .ignore = p[PLAN_lm_loss_with_grad_ignore].i,
+              .softcap = (float)p[PLAN_lm_loss_with_grad_softcap].f,
+              .type = rt_cuda_type(dtype)},
+        .tokens = p[PLAN_lm_loss_with_grad_tokens].i,
+        .width = p[PLAN_lm_loss_with_grad_width].i,
+        .type = (DType)dtype,
+        .dw = call->at[PLAN_T_lm_loss_with_grad_dw],
+        .dw_type = (DType)t[PLAN_T_lm_loss_with_grad_dw].dtype,
+    };
+    l.x.ld = plan_round_up(l.x.vocab, 8);
+    l.rows = plan_cuda_head_rows(l.tokens, l.x.vocab, dtype);
+    l.dw_pitch = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_dw], l.width);
+    if (plan_cuda_lm_loss_with_grad_sums(p, t)) {
+        l.dw = behind + plan_cuda_align(4 * (uint64_t)l.tokens);
+        l.dw_type = DTYPE_F32;
+        l.dw_pitch = l.width;
+    }
+    return l;
+}
+
+static Status run_logits(RtCuda *cuda, const RtCall *call, const Head *l)
+{
+    const PlanTensor *t = call->tensor;
+    RtGemm product = {
+        .m = l->count,
+        .n = l->x.vocab,
+        .k = l->width,
+        .tb = true,
+        .a = chunk_of(call, l, PLAN_T_lm_loss_with_grad_h),
+        .b = call->at[PLAN_T_lm_loss_with_grad_w],
+        .c = l->x.logits,
+        .lda = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_h], l->width),
+        .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_w], l->width),
+        .ldc = l->x.ld,
+        .a_type = l->type,
+        .b_type = (DType)t[PLAN_T_lm_loss_with_grad_w].dtype,
+        .c_type = l->type,
+        .alpha = 1,
+    };
+    return rt_cuda_gemm(cuda, &product);
+}
+
+static Status run_dh(RtCuda *cuda, const RtCall *call, const Head *l)
+{
+    const PlanTensor *t = call->tensor;
+    RtGemm product = {
+        .m = l->count,
+        .n = l->width,
+        .k = l->x.vocab,
+        .a = l->x.logits,
+        .b = call->at[PLAN_T_lm_loss_with_grad_w],
+        .c = chunk_of(call, l, PLAN_T_lm_loss_with_grad_dh),
+        .lda = l->x.ld,
+        .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_w], l->width),
+        .ldc = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_dh], l->width),
+        .a_type = l->type,
+        .b_type = (DType)t[PLAN_T_lm_loss_with_grad_w].dtype,
+        .c_type = (DType)t[PLAN_T_lm_loss_with_grad_dh].dtype,
+        .alpha = 1,
+    };
+    return rt_cuda_gemm(cuda, &product);
+}
+
+static Status run_dw(RtCuda *cuda, const RtCall *call, const Head *l)
+{
+    const PlanTensor *t = call->tensor;
+    RtGemm product = {
+        .m = l->x.vocab,
+        .n = l->width,
+        .k = l->count,
+        .ta = true,
+        .a = l->x.logits,
+        .b = chunk_of(call, l, PLAN_T_lm_loss_with_grad_h),
+        .c = l->dw,
+        .lda = l->x.ld,
+        .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_h], l->width),
+        .ldc = l->dw_pitch,
+        .a_type = l->type,
+        .b_type = (DType)t[PLAN_T_lm_loss_with_grad_h].dtype,
+        .c_type = l->dw_type,
+        .alpha = 1,
+        .beta = l->x.token ? 1 : 0,
+    };
+    return rt_cuda_gemm(cuda, &product);
+}
+
+/* dw's sums, rounded to its type. */
+static Status round_dw(RtCuda *cuda, const RtCall *call, const Head *l)
+{
+    int64_t n = l->x.vocab * l->width;
+    CudaAccumulate x = {
+        .state = rt_cuda_view(call, PLAN_T_lm_loss_with_grad_dw),
+        .x = {.at = l->dw, .run = n, .pitch = n, .type = CUDA_F32},
+        .n = n,
+        .first = 1,
+    };
+    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16),
+                       256, 0, &x);
+}
+
+Status rt_cuda_launch_lm_loss_with_grad(RtCuda *cuda, const RtCall *call)
+{
+    Head l = open_head(cuda, call);
+    if (!is_matrix(call, PLAN_T_lm_loss_with_grad_h, l.width) ||
+        !is_matrix(call, PLAN_T_lm_loss_with_grad_w, l.width) ||
+        !is_matrix(call, PLAN_T_lm_loss_with_grad_dh, l.width) ||
+        !is_matrix(call, PLAN_T_lm_loss_with_grad_dw, l.width))
+        return rt_cuda_refuse(cuda, call,
+                              "h, w and their gradients must be evenly spaced rows of bf16 or f32");
+    for (l.x.token = 0; l.x.token < l.tokens; l.x.token += l.rows) {
+        l.count = plan_min(l.rows, l.tokens - l.x.token);
+        TRY(run_logits(cuda, call, &l));
+        TRY(rt_cuda_run(cuda, "lm_loss_with_grad_rows", (uint32_t)l.count, 512, 0, &l.x));
+        if (l.dw)
+            TRY(run_dw(cuda, call, &l));
+        if (call->at[PLAN_T_lm_loss_with_grad_dh])
+            TRY(run_dh(cuda, call, &l));
+    }
+    if (l.dw != call->at[PLAN_T_lm_loss_with_grad_dw])
+        TRY(round_dw(cuda, call, &l));
+    CudaLmLoss sum = {.token_loss = l.x.token_loss,
+                      .loss = rt_cuda_view(call, PLAN_T_lm_loss_with_grad_loss),
+                      .tokens = l.tokens};
+    return rt_cuda_run(cuda, "lm_loss_sum", 1, 1024, 0, &sum);
+}
