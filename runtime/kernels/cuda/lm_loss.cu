@@ -210,7 +210,8 @@ KERNEL_ENTRY(lm_loss_with_grad_rows, 512, 2, CudaLmLossWithGrad)
                     score = x.softcap * tanh;
                     slope = 1 - tanh * tanh;
                 }
-                v[j] = i + j < x.vocab ? (exponential(score - lse, x.type) - one) * slope * seed : 0;
+                v[j] =
+                    i + j < x.vocab ? (exponential(score - lse, x.type) - one) * slope * seed : 0;
             }
         }
         store8(x.logits, x.type, row + i, v);
