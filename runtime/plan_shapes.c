@@ -63,7 +63,7 @@ static void must(Question *q, int tensor, int64_t numel, unsigned dtypes)
     may(q, tensor, numel, dtypes);
 }
 
-static int64_t count(Question *q, int param)
+static int64_t param_count(Question *q, int param)
 {
     if (q->p[param].i < 1)
         refuse(q, "a size is not positive");
@@ -75,7 +75,7 @@ static int64_t mul(int64_t a, int64_t b)
     return rt_size_mul(a, b);
 }
 
-#define COUNT(kernel, name) int64_t name = count(q, PLAN_##kernel##_##name)
+#define COUNT(kernel, name) int64_t name = param_count(q, PLAN_##kernel##_##name)
 #define MUST(kernel, name, numel, dtypes) must(q, PLAN_T_##kernel##_##name, numel, dtypes)
 #define MAY(kernel, name, numel, dtypes) may(q, PLAN_T_##kernel##_##name, numel, dtypes)
 
