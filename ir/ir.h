@@ -114,6 +114,9 @@ typedef struct IrMeshSizes { /* at least 1 each */
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
 } IrMeshSizes;
 
+enum { IR_MESH_SIZES = 4 };
+extern const char *const ir_mesh_size_names[IR_MESH_SIZES]; /* in that order */
+
 /* -- ops -- */
 
 typedef enum IrOpKind {

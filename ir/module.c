@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *const ir_mesh_size_names[IR_MESH_SIZES] = {"tp", "dp", "dpr", "pp"};
+
 IrModule *ir_module_new(Session *s)
 {
     IrModule *m = ARENA_NEW(s->arena, IrModule);

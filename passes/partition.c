@@ -72,11 +72,22 @@ static int64_t heads_of(const IrModule *m)
     return heads ? heads->size : 1;
 }
 
+/* More ranks than that are never legal: the heads there are, or the least of the axes that must
+ * divide. */
+static int64_t most_ranks(const IrModule *m, bool heads_alone)
+{
+    int64_t most = heads_alone ? heads_of(m) : INT64_MAX;
+    for (uint32_t i = 0; i < m->axes.n; i++)
+        if (rule_of(m->axes.at[i].name) == AXIS_DIVIDES && m->axes.at[i].size < most)
+            most = m->axes.at[i].size;
+    return most;
+}
+
 /* Degrees that the axes of heads admit, or all axes. */
 static const char *legal_degrees(PassContext *c, bool heads_alone)
 {
     const char *text = "";
-    for (int64_t tp = 1, most = heads_of(c->m); tp <= most; tp++)
+    for (int64_t tp = 1, most = most_ranks(c->m, heads_alone); tp <= most; tp++)
         if (is_legal(c->m, tp, heads_alone))
             text = arena_printf(c->s->arena, "%s%s%lld", text, *text ? ", " : "", (long long)tp);
     return text;
@@ -439,7 +450,7 @@ static void split_graph(Partition *p, IrGraph *g)
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
         const char *why = why_not(g, op);
-        if (why) {
+        if (why && p->status == STATUS_OK) {
             diag(p->c->s, ir_op(g, op)->span, tp_unsupported, why);
             p->status = STATUS_USER;
         }

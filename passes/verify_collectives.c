@@ -167,8 +167,11 @@ static void check_ranks(PassContext *c, const IrGraph *g, IrOp op, Status *statu
             group = ir_attr_i64(g, op, "group");
     if (n && (group ? group > 0 && n % group == 0 && ranks == group : ranks == n))
         return;
-    diag(c->s, ir_op(g, op)->span, collective_ranks, ir_op_info(ir_op_kind(g, op))->name, comm,
-         (long long)ranks, (long long)(group ? group : n));
+    const char *of = group ? arena_printf(c->scratch, "%lld ranks in groups of %lld",
+                                          (long long)ranks, (long long)group)
+                           : arena_printf(c->scratch, "%lld ranks", (long long)ranks);
+    diag(c->s, ir_op(g, op)->span, collective_ranks, ir_op_info(ir_op_kind(g, op))->name, comm, of,
+         (long long)n);
     *status = STATUS_BUG;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and when
-the ranks are too few, over MPI and over links of our own: every rank is gone within the timeout
-and 5 s, one message names the rank, the op and the last step, and no file is half-written.
+"""ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and
+when the ranks are too few, over MPI and over links of our own: every rank is gone within the
+timeout and 5 s, one message names the rank, the op and the last step, and no file is
+half-written.
 
   ranks_faults.py STEPC FIXTURE SEQ WORK_DIR
 """
@@ -21,9 +22,9 @@ TIMEOUT_S, RANKS = 3, 3
 
 
 class Job:
-    """Ranks that train without end, saving after every step."""
+    """Ranks that train without end, saving after every step where asked to."""
 
-    def __init__(self, exe, transport, work):
+    def __init__(self, exe, transport, work, saves=True):
         self.log, self.save, self.out = (
             work + "/fault.jsonl",
             work + "/fault.save",
@@ -33,7 +34,8 @@ class Job:
             if os.path.exists(path):
                 os.remove(path)
         self.exe, self.transport = exe, transport
-        words = [exe, "--steps", "1000000", "--log", self.log, "--save", self.save]
+        words = [exe, "--steps", "1000000", "--log", self.log]
+        words += ["--save", self.save] if saves else []
         if transport == "mpi":
             self.started = [self.start([*ranks.MPIRUN, str(RANKS), *words], None)]
         else:
@@ -106,8 +108,11 @@ def whole(job):
 
 
 def demand(what, pattern, text):
+    """Errors have the pattern; each is shown once, from its `error:` on."""
     if not re.search(pattern, text):
         check.fail("%s: no `%s` in: %s" % (what, pattern, text[-1500:]))
+    for line in sorted(set(re.findall("error: .*", text))):
+        print(what + ": " + line)
 
 
 LAST = "; the last step done is [0-9]+"
@@ -125,6 +130,21 @@ def kill(exe, transport, work):
         job.started[1].wait()
     whole(job)
     print("ok killed over " + transport)
+
+
+def kill_in_step(exe, work):
+    """Most of the time is spent in steps, and then the message names the op."""
+    for _ in range(8):
+        job = Job(exe, "tcp", work, saves=False)
+        job.wait_for_steps(2)
+        os.kill(job.pid_of(1), signal.SIGKILL)
+        _, text = job.ends(but=1)
+        job.started[1].wait()
+        found = re.search("error: step .*: rank 1 has gone" + LAST, text)
+        if found:
+            print("killed in a step: " + found.group(0))
+            return
+    check.fail("killed in a step: no op is named: " + text)
 
 
 def stop(exe, transport, work):
@@ -206,6 +226,7 @@ def main(stepc, folder, seq, work):
             ]
         )
         exes.append(exe)
+    kill_in_step(exes[0], work)
     for transport in ("mpi", "tcp"):
         kill(exes[0], transport, work)
         stop(exes[0], transport, work)
