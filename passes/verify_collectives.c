@@ -50,9 +50,17 @@ static void find_uses(Meeting *m, Arena *scratch)
     }
 }
 
+static bool kinds_meet(const char *a, const char *b)
+{
+    if (!strcmp(a, "send") || !strcmp(a, "recv"))
+        return !strcmp(b, *a == 's' ? "recv" : "send");
+    return !strcmp(a, b);
+}
+
 static bool alike(const CollectiveEvent *a, const CollectiveEvent *b)
 {
-    return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype;
+    return kinds_meet(a->kind, b->kind) && a->count == b->count && a->dtype == b->dtype &&
+           a->name == b->name;
 }
 
 static void report(Meeting *m, uint32_t i, uint32_t k, bool circle)
@@ -175,19 +183,28 @@ static void check_ranks(PassContext *c, const IrGraph *g, IrOp op, Status *statu
     *status = STATUS_BUG;
 }
 
-static CollectiveEvent event_of(PassContext *c, const IrGraph *g, IrOp op)
+static CollectiveEvent event_of(Session *s, const IrGraph *g, IrOp op)
 {
     IrValue in = ir_in(g, op, 0);
     int64_t group = ir_attr_i64(g, op, "group");
-    CollectiveEvent event = {.kind = sym(c->s, ir_op_info(ir_op_kind(g, op))->name)};
+    CollectiveEvent event = {.kind = sym(s, ir_op_info(ir_op_kind(g, op))->name)};
     event.comm = ir_attr_sym(g, op, "comm");
     if (group)
-        event.comm = intern_printf(&c->s->interner, "%s/%lld", event.comm, (long long)group);
+        event.comm = intern_printf(&s->interner, "%s/%lld", event.comm, (long long)group);
     event.count = ir_type_numel(g->m, ir_value_type(g, in));
     event.dtype = ir_type_info(g->m, ir_value_type(g, in))->dtype;
     event.name = ir_value(g, ir_op(g, op)->n_out ? ir_out(g, op, 0) : in)->name;
     event.span = ir_op(g, op)->span;
     return event;
+}
+
+CollectiveEvents collective_events(Session *s, const IrGraph *g, Arena *arena)
+{
+    CollectiveEvents events = {0};
+    for (uint32_t i = 0; i < g->order.n; i++)
+        if (ir_op_info(ir_op_kind(g, g->order.at[i]))->traits & IR_COLLECTIVE)
+            vec_push(arena, &events, event_of(s, g, g->order.at[i]));
+    return events;
 }
 
 /* All ranks of one stage run one program: a class. */
@@ -196,14 +213,10 @@ Status pass_verify_collectives(PassContext *c)
     Status status = STATUS_OK;
     for (uint32_t i = 0; i < c->m->graphs.n; i++) {
         const IrGraph *g = c->m->graphs.at[i];
-        CollectiveClass all = {.name = "stage 0"};
-        for (uint32_t k = 0; k < g->order.n; k++) {
-            IrOp op = g->order.at[k];
-            if (!(ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE))
-                continue;
-            check_ranks(c, g, op, &status);
-            vec_push(c->scratch, &all.events, event_of(c, g, op));
-        }
+        CollectiveClass all = {"stage 0", collective_events(c->s, g, c->scratch)};
+        for (uint32_t k = 0; k < g->order.n; k++)
+            if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
+                check_ranks(c, g, g->order.at[k], &status);
         pass_stat(c, "collectives checked", all.events.n);
         Status met = verify_collective_classes(c->s, &all, 1, c->scratch);
         status = met == STATUS_OK ? status : met;
