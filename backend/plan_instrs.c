@@ -72,8 +72,11 @@ static PlanPhase phase_of(const Writer *x, IrOp op)
     static const struct {
         const char *graph;
         PlanPhase phase;
-    } phases[] = {
-        {"begin", PLAN_BEGIN}, {"fwd", PLAN_FWD}, {"bwd", PLAN_BWD}, {"update", PLAN_UPDATE}};
+    } phases[] = {{"begin", PLAN_BEGIN},
+                  {"count", PLAN_BEGIN},
+                  {"fwd", PLAN_FWD},
+                  {"bwd", PLAN_BWD},
+                  {"update", PLAN_UPDATE}};
     Sym graph = ir_op(x->g, op)->graph;
     for (uint32_t i = 0; !x->eval && graph && i < sizeof phases / sizeof *phases; i++)
         if (!strcmp(graph, phases[i].graph))

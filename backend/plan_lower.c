@@ -219,9 +219,19 @@ static void lower_accumulate(PlanCall *c)
     GIVE_BOOL(c, accumulate, first);
 }
 
+/* Of a flat buffer that is cut over ranks, which elements. */
+static void set_range(PlanCall *c, uint32_t comm, uint32_t begin, uint32_t end)
+{
+    if (*ir_attr_sym(c->g, c->op, "comm"))
+        give(c, comm, plan_comm(c->w, c->g, c->op));
+    give(c, begin, ir_attr_i64(c->g, c->op, "begin"));
+    give(c, end, ir_attr_i64(c->g, c->op, "end"));
+}
+
 static void lower_norm_sq(PlanCall *c)
 {
     take_in_order(c);
+    set_range(c, PLAN_norm_sq_comm, PLAN_norm_sq_begin, PLAN_norm_sq_end);
     give(c, PLAN_norm_sq_n, numel(c, in(c, 0)));
 }
 
@@ -245,6 +255,7 @@ static void lower_adamw(PlanCall *c)
     GIVE_F64(c, adamw, beta2);
     GIVE_F64(c, adamw, eps);
     GIVE_F64(c, adamw, decay);
+    set_range(c, PLAN_adamw_comm, PLAN_adamw_begin, PLAN_adamw_end);
 }
 
 static void lower_sgd(PlanCall *c)
@@ -253,11 +264,129 @@ static void lower_sgd(PlanCall *c)
     GIVE_F64(c, sgd, momentum);
     GIVE_F64(c, sgd, decay);
     GIVE_BOOL(c, sgd, nesterov);
+    set_range(c, PLAN_sgd_comm, PLAN_sgd_begin, PLAN_sgd_end);
 }
 
 static void lower_advance(PlanCall *c)
 {
     take_in_order(c);
+}
+
+/* -- many ranks -- */
+
+static void set_comm(PlanCall *c, uint32_t comm, uint32_t ranks)
+{
+    give(c, comm, plan_comm(c->w, c->g, c->op));
+    give(c, ranks, ir_attr_i64(c->g, c->op, "ranks"));
+}
+
+/* A state is gathered in place, each member's part from where it lies. */
+static void lower_all_gather(PlanCall *c)
+{
+    bool in_place = ir_op_kind(c->g, c->op) == IR_OP_all_gather_state;
+    int64_t ranks = ir_attr_i64(c->g, c->op, "ranks"), n = numel(c, in(c, 0));
+    take(c, PLAN_T_all_gather_y, in_place ? in(c, 0) : out(c, 0));
+    if (!in_place)
+        take(c, PLAN_T_all_gather_x, in(c, 0));
+    set_comm(c, PLAN_all_gather_comm, PLAN_all_gather_ranks);
+    give(c, PLAN_all_gather_count, in_place ? n / ranks : n);
+}
+
+static void lower_reduce_scatter(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_reduce_scatter_comm, PLAN_reduce_scatter_ranks);
+    give(c, PLAN_reduce_scatter_count, numel(c, out(c, 0)));
+}
+
+/* A state is reduced in place. */
+static void lower_all_reduce(PlanCall *c)
+{
+    bool in_place = ir_op_kind(c->g, c->op) == IR_OP_all_reduce_state;
+    take(c, PLAN_T_all_reduce_y, in_place ? in(c, 0) : out(c, 0));
+    take(c, PLAN_T_all_reduce_x, in(c, 0));
+    set_comm(c, PLAN_all_reduce_comm, PLAN_all_reduce_ranks);
+    give(c, PLAN_all_reduce_count, numel(c, in(c, 0)));
+    bool max = !in_place && !strcmp(ir_attr_sym(c->g, c->op, "op"), "max");
+    give(c, PLAN_all_reduce_op, max ? PLAN_MAX : PLAN_SUM);
+}
+
+static void lower_flat_pack(PlanCall *c)
+{
+    take_in_order(c);
+    c->n_tensors = 1 + ir_op(c->g, c->op)->n_in;
+    give(c, PLAN_flat_pack_n, ir_op(c->g, c->op)->n_in);
+}
+
+#define GIVE_COMM(c, kernel) give(c, PLAN_##kernel##_comm, plan_comm((c)->w, (c)->g, (c)->op))
+
+static void lower_embed_part(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 1));
+    give(c, PLAN_embed_part_tokens, tokens);
+    give(c, PLAN_embed_part_width, numel(c, out(c, 0)) / tokens);
+    give(c, PLAN_embed_part_rows, dim(c, in(c, 0), 0));
+    GIVE_I64(c, embed_part, total);
+    GIVE_COMM(c, embed_part);
+}
+
+static void lower_embed_part_grad(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 0));
+    give(c, PLAN_embed_part_grad_tokens, tokens);
+    give(c, PLAN_embed_part_grad_width, numel(c, in(c, 1)) / tokens);
+    give(c, PLAN_embed_part_grad_rows, dim(c, out(c, 0), 0));
+    GIVE_I64(c, embed_part_grad, padding);
+    GIVE_COMM(c, embed_part_grad);
+}
+
+static void lower_lm_loss_part(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 2));
+    give(c, PLAN_lm_loss_part_tokens, tokens);
+    give(c, PLAN_lm_loss_part_width, numel(c, in(c, 0)) / tokens);
+    give(c, PLAN_lm_loss_part_vocab, dim(c, in(c, 1), 0));
+    GIVE_F64(c, lm_loss_part, softcap);
+    GIVE_I64(c, lm_loss_part, ignore);
+    GIVE_I64(c, lm_loss_part, total);
+    GIVE_COMM(c, lm_loss_part);
+}
+
+static void lower_lm_loss_join(PlanCall *c)
+{
+    take_in_order(c);
+    give(c, PLAN_lm_loss_join_tokens, numel(c, in(c, 1)));
+    GIVE_I64(c, lm_loss_join, n);
+    GIVE_I64(c, lm_loss_join, ignore);
+}
+
+static void lower_lm_loss_part_grad(PlanCall *c)
+{
+    take_in_order(c);
+    int64_t tokens = numel(c, in(c, 3));
+    give(c, PLAN_lm_loss_part_grad_tokens, tokens);
+    give(c, PLAN_lm_loss_part_grad_width, numel(c, in(c, 1)) / tokens);
+    give(c, PLAN_lm_loss_part_grad_vocab, dim(c, in(c, 2), 0));
+    GIVE_F64(c, lm_loss_part_grad, softcap);
+    GIVE_I64(c, lm_loss_part_grad, ignore);
+    GIVE_I64(c, lm_loss_part_grad, total);
+    GIVE_COMM(c, lm_loss_part_grad);
+}
+
+static void lower_invert_count(PlanCall *c)
+{
+    take_in_order(c);
+}
+
+static void lower_sum_scalars(PlanCall *c)
+{
+    take_in_order(c);
+    c->n_tensors = 1 + ir_op(c->g, c->op)->n_in;
+    give(c, PLAN_sum_scalars_n, ir_op(c->g, c->op)->n_in);
+    GIVE_F64(c, sum_scalars, factor);
 }
 
 /* -- the table -- */

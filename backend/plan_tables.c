@@ -44,6 +44,39 @@ PlanTensor plan_tensor(PlanWriter *w, const IrGraph *g, IrValue v)
     return tensor;
 }
 
+/* `dp+dpr`: the mesh axes, as bits. */
+static uint32_t comm_axes(const char *word)
+{
+    static const struct {
+        const char *name;
+        uint32_t axis;
+    } axes[] = {
+        {"tp", PLAN_AXIS_TP}, {"dp", PLAN_AXIS_DP}, {"dpr", PLAN_AXIS_DPR}, {"pp", PLAN_AXIS_PP}};
+    uint32_t bits = 0;
+    for (; *word; word += *word == '+') {
+        size_t n = strcspn(word, "+");
+        for (uint32_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            if (strlen(axes[i].name) == n && !strncmp(axes[i].name, word, n))
+                bits |= axes[i].axis;
+        word += n;
+    }
+    return bits;
+}
+
+uint32_t plan_comm(PlanWriter *w, const IrGraph *g, IrOp op)
+{
+    Sym word = ir_attr_sym(g, op, "comm");
+    bool grouped = ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE;
+    uint32_t axes = comm_axes(word), group = grouped ? (uint32_t)ir_attr_i64(g, op, "group") : 0;
+    for (uint32_t i = 0; i < w->comms.n; i++)
+        if (w->comms.at[i].axes == axes && w->comms.at[i].group == group)
+            return i;
+    PlanComm comm = {.axes = axes, .group = group};
+    comm.name = group ? plan_string_format(w, "%s/%u", word, group) : plan_string(w, word);
+    vec_push(w->arena, &w->comms, comm);
+    return w->comms.n - 1;
+}
+
 static uint32_t copy_dims(const IrModule *m, IrType type, int64_t *dims)
 {
     const IrTypeInfo *info = ir_type_info(m, type);
@@ -73,6 +106,87 @@ static void write_states(PlanWriter *w)
         state.line = rec->span.line;
         vec_push(w->arena, &w->states, state);
     }
+}
+
+/* Where a rank's part of a tensor lies in the whole: the divided factor with what stands before
+ * and behind it. */
+static void write_split(const IrTypeInfo *info, PlanPiece *piece)
+{
+    piece->split = PLAN_WHOLE;
+    piece->outer = piece->parts = piece->chunk = piece->inner = 1;
+    piece->rank = info->rank;
+    for (uint32_t i = 0; i < info->rank; i++) {
+        const IrDim *dim = &info->dim[i];
+        piece->dim[i] = 1;
+        int64_t inner = 1;
+        for (uint32_t k = dim->n; k-- > 0;) {
+            const IrFactor *f = &dim->f[k];
+            if (f->mesh == IR_MESH_TP && f->parts > 1) {
+                piece->split = i;
+                piece->parts = f->parts;
+                piece->chunk = (f->size + f->parts - 1) / f->parts;
+                piece->inner = inner;
+            }
+            inner *= f->size;
+        }
+        piece->dim[i] = inner;
+        if (piece->split == i)
+            for (uint32_t k = 0; dim->f[k].mesh != IR_MESH_TP || dim->f[k].parts == 1; k++)
+                piece->outer *= dim->f[k].size;
+    }
+}
+
+static uint32_t cut_axes(const IrStateRec *rec)
+{
+    return rec->cut ? comm_axes(rec->cut) : 0;
+}
+
+static void push_piece(PlanWriter *w, uint32_t state, const IrStateRec *rec, const IrPiece *from)
+{
+    PlanPiece piece = {.state = state, .flat = cut_axes(rec), .begin = from->begin};
+    piece.name = plan_string(w, from->name);
+    piece.numel = ir_type_numel(w->m, from->type);
+    piece.init = (uint32_t)from->init;
+    piece.init_value = from->init_value;
+    piece.kind = rec->kind == IR_STATE_BUFFER ? PLAN_STATE_BUFFER : PLAN_STATE_PARAM;
+    piece.file = plan_string(w, from->span.file);
+    piece.line = from->span.line;
+    write_split(ir_type_info(w->m, from->type), &piece);
+    vec_push(w->arena, &w->pieces, piece);
+}
+
+static bool is_divided(const IrModule *m, IrType type)
+{
+    const IrTypeInfo *info = ir_type_info(m, type);
+    for (uint32_t i = 0; i < info->rank; i++)
+        for (uint32_t k = 0; k < info->dim[i].n; k++)
+            if (info->dim[i].f[k].mesh == IR_MESH_TP && info->dim[i].f[k].parts > 1)
+                return true;
+    return false;
+}
+
+/* A tensor of its own needs a piece only where tensor parallelism divides it. */
+static void write_pieces(PlanWriter *w)
+{
+    const IrModule *m = w->m;
+    for (uint32_t i = 1; i < m->states.n; i++) {
+        const IrStateRec *rec = &m->states.at[i],
+                         *of = ir_state_rec(m, rec->of.i ? rec->of : (IrState){i});
+        IrPiece self = {
+            .name = of->name, .type = rec->type, .init = of->init, .init_value = of->init_value};
+        self.span = of->span;
+        for (uint32_t k = 0; k < rec->n_pieces; k++)
+            push_piece(w, i - 1, rec, &m->pieces.at[rec->first_piece + k]);
+        if (!rec->n_pieces && is_divided(m, rec->type))
+            push_piece(w, i - 1, rec, &self);
+    }
+}
+
+static void write_mesh(PlanWriter *w)
+{
+    const IrMeshSizes *mesh = &w->m->mesh;
+    w->header.mesh =
+        (PlanMesh){(uint32_t)mesh->tp, (uint32_t)mesh->dp, (uint32_t)mesh->dpr, (uint32_t)mesh->pp};
 }
 
 static void write_scalars(PlanWriter *w)
@@ -151,8 +265,15 @@ static void write_grads(PlanWriter *w, const IrGraph *g)
         IrOp op = g->order.at[i];
         if (ir_op_kind(g, op) != IR_OP_adamw && ir_op_kind(g, op) != IR_OP_sgd)
             continue;
-        uint32_t state = ir_value(g, ir_in(g, op, 0))->state.i - 1;
-        vec_push(w->arena, &w->grads, ((PlanGrad){state, 0, plan_tensor(w, g, ir_in(g, op, 1))}));
+        const IrValueRec *w_rec = ir_value(g, ir_in(g, op, 0)),
+                         *moment = ir_value(g, ir_in(g, op, 2));
+        uint32_t state = w_rec->state.i - 1, n = w->grads.n;
+        bool cut_apart = moment->def == IR_DEF_STATE && ir_state_rec(w->m, moment->state)->n_pieces;
+        if (n && w->grads.at[n - 1].state == state)
+            continue; /* another range of the same buffer */
+        PlanGrad grad = {state, cut_apart ? moment->state.i - 1 : state,
+                         plan_tensor(w, g, ir_in(g, op, 1))};
+        vec_push(w->arena, &w->grads, grad);
     }
 }
 
@@ -198,7 +319,9 @@ Status plan_write_tables(PlanWriter *w)
 {
     const BackendOptions *o = w->options;
     const IrGraph *step = ir_graph_find(w->m, "step"), *eval = ir_graph_find(w->m, "eval");
+    write_mesh(w);
     write_states(w);
+    write_pieces(w);
     write_scalars(w);
     write_inputs(w, step, false);
     if (eval)

@@ -18,7 +18,8 @@ static void lay_out(PlanWriter *w, unsigned char **out_bytes, uint64_t *out_n_by
     } tables[] = {
 #define TABLE(name) {&h->name, w->name.at, w->name.n, sizeof *w->name.at},
         TABLE(instrs) TABLE(eval_instrs) TABLE(tensors) TABLE(params) TABLE(deaths) TABLE(states)
-            TABLE(inputs) TABLE(kept) TABLE(grads) TABLE(outside) TABLE(strings)
+            TABLE(inputs) TABLE(kept) TABLE(grads) TABLE(outside) TABLE(comms) TABLE(pieces)
+                TABLE(strings)
 #undef TABLE
     };
     enum { N = sizeof tables / sizeof *tables };

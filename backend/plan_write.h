@@ -22,6 +22,8 @@ typedef struct PlanWriter {
     VEC(PlanKept) kept;
     VEC(PlanGrad) grads;
     VEC(PlanOutside) outside;
+    VEC(PlanComm) comms;
+    VEC(PlanPiece) pieces;
     VEC(char) strings;
     Map string_at; /* Sym -> offset */
 } PlanWriter;
@@ -36,6 +38,9 @@ uint32_t plan_string_format(PlanWriter *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* A value as a kernel's tensor; PLAN_ABSENT where it has no memory. */
 PlanTensor plan_tensor(PlanWriter *w, const IrGraph *g, IrValue v);
+
+/* The communicator of a collective op, as an index into the plan's comms. */
+uint32_t plan_comm(PlanWriter *w, const IrGraph *g, IrOp op);
 
 /* One op as one instruction of a runtime kernel. */
 typedef struct PlanCall {

@@ -68,6 +68,7 @@ static PassOptions default_options(Session *s, const DriverArgs *args, const IrM
         .moments = dtype,
         .master = DTYPE_NONE,
         .recompute_policy = policy_of(s, m),
+        .strategy = sym(s, "fsdp2"),
         .optimizer = sym(s, "adamw"),
         .beta1 = 0.9,
         .beta2 = 0.999,

@@ -32,16 +32,38 @@ static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *
     return STATUS_OK;
 }
 
-static Status one_rank_only(Session *s, const DriverCompiled *c)
+/* What meshes this compiler builds for. */
+static Status check_mesh(Session *s, const DriverCompiled *c)
 {
-    const FrontBatch *b = &c->batch;
-    if (b->world == 1)
-        return STATUS_OK;
     const FrontRecipe *r = &c->recipe;
-    Span span = b->tp > 1 ? r->tp_size.span : b->pp > 1 ? r->pp_size.span : r->dp_size.span;
-    diag(s, span, driver_one_rank, (long long)b->world, (long long)b->tp, (long long)b->pp,
-         (long long)b->dp);
+    const char *what = NULL;
+    Span span = no_span;
+    if (c->batch.pp > 1) {
+        what = "pipeline stages";
+        span = r->pp_size.span;
+    } else if (c->batch.tp > 1 && r->sequence_parallel.v) {
+        what = "sequence parallelism";
+        span = r->sequence_parallel.span;
+    } else if (c->batch.world > 1 && !strcmp(c->target, "cuda")) {
+        what = "more than one rank on target cuda";
+        span = c->batch.tp > 1 ? r->tp_size.span : r->dp_size.span;
+    }
+    if (!what)
+        return STATUS_OK;
+    diag(s, span, driver_mesh, what);
     return STATUS_USER;
+}
+
+/* Ranks that share and groups of them: only fsdp2 shards within groups. */
+static void fill_mesh(const DriverCompiled *c, PassOptions *o)
+{
+    const FrontRecipe *r = &c->recipe;
+    o->strategy = r->strategy.v;
+    o->tp = c->batch.tp;
+    o->pp = c->batch.pp;
+    o->dpr = strcmp(r->strategy.v, "ddp") ? r->dp_replicate.v : 1;
+    o->dp = c->batch.dp / o->dpr;
+    o->tp_span = r->tp_size.span;
 }
 
 /* -- the passes' options -- */
@@ -107,6 +129,7 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
         .max_norm = r->max_norm.v,
         .eval = true,
     };
+    fill_mesh(c, &c->options);
     fill_lists(s, args, r, &c->options);
     fill_groups(s, c, &c->options);
 }
@@ -161,7 +184,7 @@ Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, 
     TRY(front_recipe_recompute(s, r, &out->recompute));
     TRY(front_recipe_optimizer(s, r, &out->optimizer));
     TRY(front_recipe_schedule(s, r, &out->schedule));
-    TRY(one_rank_only(s, out));
+    TRY(check_mesh(s, out));
     if (r->dataset_name.given && !r->data_path.given)
         diag(s, r->dataset_name.span, driver_dataset, r->dataset_name.v);
     fill_options(s, args, out);

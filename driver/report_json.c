@@ -51,6 +51,8 @@ static void add_mesh(cJSON *root, const DriverCompiled *c)
 {
     cJSON *mesh = cJSON_AddObjectToObject(root, "mesh");
     add_count(mesh, "dp", (uint64_t)c->batch.dp);
+    add_count(mesh, "dp_replicate", (uint64_t)c->m->mesh.dpr);
+    add_text(mesh, "strategy", c->batch.world > 1 ? c->options.strategy : NULL);
     add_count(mesh, "tp", (uint64_t)c->batch.tp);
     add_count(mesh, "pp", (uint64_t)c->batch.pp);
     add_count(mesh, "cp", 1);
@@ -112,7 +114,8 @@ static void add_rank(Session *s, cJSON *root, const DriverCompiled *c)
     const PassFacts *f = &c->facts;
     cJSON *rank = add_item(cJSON_AddArrayToObject(root, "ranks"));
     cJSON *members = cJSON_AddArrayToObject(rank, "ranks");
-    cJSON_AddItemToArray(members, cJSON_CreateNumber(0));
+    for (int64_t i = 0; i < c->batch.world; i++)
+        cJSON_AddItemToArray(members, cJSON_CreateNumber((double)i));
     add_count(rank, "stage", 0);
     add_count(rank, "arena_bytes", f->arena_bytes);
     add_count(rank, "persistent_bytes", f->persistent_bytes);
@@ -218,6 +221,20 @@ static void add_kernels(cJSON *root, const PassFacts *f)
     }
 }
 
+/* Of one step, on every rank: bytes are what one rank hands in. */
+static void add_collectives(cJSON *root, const PassFacts *f)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "collectives");
+    for (uint32_t i = 0; i < f->collectives.n; i++) {
+        cJSON *item = add_item(list);
+        add_text(item, "kind", f->collectives.at[i].kind);
+        add_text(item, "communicator", f->collectives.at[i].comm);
+        add_count(item, "ranks", f->collectives.at[i].ranks);
+        add_count(item, "count", f->collectives.at[i].count);
+        add_count(item, "bytes", f->collectives.at[i].bytes);
+    }
+}
+
 static void add_records(Session *s, cJSON *root)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "records");
@@ -247,7 +264,7 @@ cJSON *driver_report_json(Session *s, const DriverCompiled *c)
     add_count(root, "flops_per_step", f->flops_per_step);
     add_count(root, "bytes_per_step", f->bytes_per_step);
     cJSON_AddNumberToObject(root, "seconds_per_step", f->seconds_per_step);
-    cJSON_AddArrayToObject(root, "collectives");
+    add_collectives(root, f);
     add_count(root, "instructions", f->instructions);
     add_count(root, "eval_instructions", f->eval_instructions);
     add_kernels(root, f);

@@ -113,6 +113,7 @@ const char *driver_settings_json(Session *s, const DriverCompiled *c)
     if (c->tied)
         add_text(tied, "lm_head.weight", c->tied);
     add_int(root, "max_skips", MAX_SKIPS);
+    cJSON_AddNumberToObject(root, "timeout_minutes", r->timeout_minutes.v);
     char *text = cJSON_PrintUnformatted(root);
     const char *copy = arena_strndup(s->arena, text, strlen(text));
     cJSON_free(text);

@@ -209,7 +209,7 @@ static void note_moot(Loader *l)
          r->pp_microbatch.span},
         {!wsd && r->wsd_decay.given, "lr_scheduler.wsd_decay_steps", r->wsd_decay.span},
         {!wsd && r->wsd_style.given, "lr_scheduler.lr_wsd_decay_style", r->wsd_style.span},
-        {r->reduce.given, "stepc.precision.reduce (one rank has nothing to reduce)",
+        {r->reduce.given, "stepc.precision.reduce (sums over ranks are f32, or f64)",
          r->reduce.span},
         {!r->checkpoint_enabled.v && r->checkpoint_dir.given, "checkpoint.checkpoint_dir",
          r->checkpoint_dir.span},

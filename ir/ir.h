@@ -95,7 +95,27 @@ typedef struct IrStateRec {
     IrScope scope;
     Span span;
     int64_t offset; /* bytes into the arena from PLANNED on; -1 before */
+    /* A flat state holds several tensors, its pieces; 0 pieces: it is one tensor itself. */
+    uint32_t first_piece, n_pieces; /* in IrModule.pieces */
+    Sym cut; /* the mesh axes over which the flat buffer is cut, `dp`; NULL: this is all of it */
 } IrStateRec;
+
+/* A tensor in the flat buffer of a unit: a parameter as it was before it became a piece. */
+typedef struct IrPiece {
+    Sym name;
+    IrType type;   /* what one rank has of it */
+    int64_t begin; /* its first element in the flat buffer */
+    IrInitKind init;
+    double init_value;
+    Span span;
+} IrPiece;
+
+typedef struct IrMeshSizes { /* at least 1 each */
+    int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
+} IrMeshSizes;
+
+enum { IR_MESH_SIZES = 4 };
+extern const char *const ir_mesh_size_names[IR_MESH_SIZES]; /* in that order */
 
 /* -- ops -- */
 
@@ -210,6 +230,8 @@ struct IrModule {
     Map scope_index;
     VEC(IrStateRec) states;
     Map state_index;
+    VEC(IrPiece) pieces; /* from LOCAL on; nothing is unused */
+    IrMeshSizes mesh;
     VEC(IrGraph *) graphs;
     int64_t micro_batches;   /* instances of @fwd and @bwd in a step; 0 until known */
     uint64_t arena_bytes;    /* PLANNED */
@@ -298,6 +320,8 @@ Sym ir_scope_role(IrModule *m, IrScope scope);
 IrState ir_state_add(IrModule *m, IrStateRec rec);
 IrState ir_state_find(const IrModule *m, Sym name);
 IrStateRec *ir_state_rec(const IrModule *m, IrState state);
+/* Drops the states that are marked, by index; the others move up. No op may read a dropped one. */
+void ir_states_drop(IrModule *m, const bool *drop);
 
 /* -- graphs -- */
 

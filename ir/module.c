@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *const ir_mesh_size_names[IR_MESH_SIZES] = {"tp", "dp", "dpr", "pp"};
+
 IrModule *ir_module_new(Session *s)
 {
     IrModule *m = ARENA_NEW(s->arena, IrModule);
@@ -14,6 +16,7 @@ IrModule *ir_module_new(Session *s)
     vec_push(s->arena, &m->scopes, (IrScopeRec){0});
     vec_push(s->arena, &m->states, (IrStateRec){0});
     m->model = sym(s, "");
+    m->mesh = (IrMeshSizes){1, 1, 1, 1};
     /* scope 1, the model itself; its name is empty until the model definition names it */
     vec_push(s->arena, &m->scopes, ((IrScopeRec){.name = m->model, .kind = IR_SCOPE_MODEL}));
     map_put(&m->scope_index, map_key(m->model), 1);
@@ -121,4 +124,39 @@ IrState ir_state_find(const IrModule *m, Sym name)
 IrStateRec *ir_state_rec(const IrModule *m, IrState state)
 {
     return &m->states.at[state.i];
+}
+
+/* Values of dropped states stay as records that nothing reads. */
+static void move_state_values(IrGraph *g, const uint32_t *new_index)
+{
+    map_init(&g->state_values, g->m->s->arena);
+    for (uint32_t i = 1; i < g->values.n; i++) {
+        IrValueRec *rec = &g->values.at[i];
+        if (rec->def != IR_DEF_STATE)
+            continue;
+        rec->state.i = new_index[rec->state.i];
+        if (rec->state.i)
+            map_put(&g->state_values, rec->state.i, i);
+        else
+            rec->def = IR_DEF_NONE;
+    }
+    g->epoch++;
+}
+
+void ir_states_drop(IrModule *m, const bool *drop)
+{
+    uint32_t *new_index = ARENA_ARRAY(m->s->arena, uint32_t, m->states.n), n = 1;
+    map_init(&m->state_index, m->s->arena);
+    for (uint32_t i = 1; i < m->states.n; i++) {
+        if (drop[i])
+            continue;
+        new_index[i] = n;
+        map_put(&m->state_index, map_key(m->states.at[i].name), n);
+        m->states.at[n++] = m->states.at[i];
+    }
+    m->states.n = n;
+    for (uint32_t i = 1; i < n; i++)
+        m->states.at[i].of.i = new_index[m->states.at[i].of.i];
+    for (uint32_t i = 0; i < m->graphs.n; i++)
+        move_state_values(m->graphs.at[i], new_index);
 }

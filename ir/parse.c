@@ -85,6 +85,26 @@ static bool parse_axis(IrParser *p)
     return true;
 }
 
+/* `mesh tp=2 dp=4`: axes that are not there have one rank. */
+static bool parse_mesh(IrParser *p)
+{
+    IrMeshSizes *mesh = &p->m->mesh;
+    int64_t *const sizes[] = {&mesh->tp, &mesh->dp, &mesh->dpr, &mesh->pp};
+    while (p->t.kind == IR_TOKEN_WORD) {
+        IrToken key;
+        uint32_t i = 0;
+        if (!parse_key(p, &key))
+            return false;
+        while (i < IR_MESH_SIZES && strcmp(ir_mesh_size_names[i], key.text))
+            i++;
+        if (i == IR_MESH_SIZES)
+            return unknown_word(p, &key, "mesh axis", ir_mesh_size_names, IR_MESH_SIZES);
+        if (!ir_parse_int(p, "a number of ranks", 1, INT32_MAX, sizes[i]))
+            return false;
+    }
+    return ir_parse_line_end(p);
+}
+
 static bool parse_file(IrParser *p)
 {
     IrToken name;
@@ -148,7 +168,7 @@ static const char *const state_kinds[] = {
 #undef IR_STATE_NAME
 };
 
-static bool parse_init(IrParser *p, IrStateRec *rec)
+static bool parse_init(IrParser *p, IrInitKind *init, double *value)
 {
     static const char *const inits[] = {"zero", "one", "normal", "const"};
     IrToken word, number;
@@ -159,34 +179,76 @@ static bool parse_init(IrParser *p, IrStateRec *rec)
         kind++;
     if (kind == 4)
         return unknown_word(p, &word, "init", inits, 4);
-    rec->init = (IrInitKind)kind;
-    if (rec->init != IR_INIT_NORMAL && rec->init != IR_INIT_CONST)
+    *init = (IrInitKind)kind;
+    if (*init != IR_INIT_NORMAL && *init != IR_INIT_CONST)
         return true;
     if (!ir_parse_punct(p, '(') || !ir_parse_expect(p, IR_TOKEN_NUMBER, "a number", &number) ||
         !ir_parse_punct(p, ')'))
         return false;
-    rec->init_value = number.f;
+    *value = number.f;
     return true;
+}
+
+/* `$first+n`: so many pieces, from that one on. */
+static bool parse_pieces(IrParser *p, IrStateRec *rec)
+{
+    IrToken first;
+    int64_t n;
+    if (!ir_parse_expect(p, IR_TOKEN_STATE, "a piece, $name", &first) || !ir_parse_punct(p, '+'))
+        return false;
+    uint32_t i = 0, most = p->m->pieces.n;
+    while (i < most && p->m->pieces.at[i].name != first.text)
+        i++;
+    if (i == most) {
+        diag(p->s, first.span, ir_unknown_piece, first.text);
+        return false;
+    }
+    if (!ir_parse_int(p, "a number of pieces", 1, most - i, &n))
+        return false;
+    rec->first_piece = i;
+    rec->n_pieces = (uint32_t)n;
+    return true;
+}
+
+static bool parse_cut(IrParser *p, IrStateRec *rec)
+{
+    IrToken word;
+    if (!ir_parse_expect(p, IR_TOKEN_WORD, "mesh axes", &word))
+        return false;
+    rec->cut = word.text;
+    return true;
+}
+
+static bool parse_state_key(IrParser *p, Sym key, IrStateRec *rec, IrToken *of)
+{
+    if (!strcmp(key, "init"))
+        return parse_init(p, &rec->init, &rec->init_value);
+    if (!strcmp(key, "in"))
+        return ir_parse_scope(p, &rec->scope);
+    if (!strcmp(key, "pieces"))
+        return parse_pieces(p, rec);
+    if (!strcmp(key, "cut"))
+        return parse_cut(p, rec);
+    return ir_parse_expect(p, IR_TOKEN_STATE, "a parameter, $name", of);
 }
 
 static bool parse_state_keys(IrParser *p, IrStateRec *rec, IrToken *of)
 {
     while (p->t.kind == IR_TOKEN_WORD) {
-        static const char *const keys[] = {"init", "of", "in", "frozen", "trainable"};
+        static const char *const keys[] = {"init",      "of",     "in", "frozen",
+                                           "trainable", "pieces", "cut"};
+        enum { N_KEYS = sizeof keys / sizeof *keys };
         IrToken key = ir_parse_take(p);
         if (!strcmp(key.text, "frozen") || !strcmp(key.text, "trainable")) {
             rec->trainable = *key.text == 't';
             continue;
         }
-        if (strcmp(key.text, "init") && strcmp(key.text, "of") && strcmp(key.text, "in"))
-            return unknown_word(p, &key, "key of a state", keys, 5);
-        if (!ir_parse_punct(p, '='))
-            return false;
-        bool good = !strcmp(key.text, "init") ? parse_init(p, rec)
-                    : !strcmp(key.text, "in")
-                        ? ir_parse_scope(p, &rec->scope)
-                        : ir_parse_expect(p, IR_TOKEN_STATE, "a parameter, $name", of);
-        if (!good)
+        uint32_t k = 0;
+        while (k < N_KEYS && strcmp(key.text, keys[k]))
+            k++;
+        if (k == N_KEYS)
+            return unknown_word(p, &key, "key of a state", keys, N_KEYS);
+        if (!ir_parse_punct(p, '=') || !parse_state_key(p, key.text, rec, of))
             return false;
     }
     return true;
@@ -214,6 +276,35 @@ static bool parse_state(IrParser *p, IrStateKind kind)
     ir_state_rec(p->m, state)->offset = offset;
     if (of.text)
         vec_push(p->s->arena, &p->pending_of, ((struct IrPendingOf){state, of.text, of.span}));
+    return true;
+}
+
+static bool parse_piece(IrParser *p)
+{
+    IrPiece piece = {0};
+    IrToken name;
+    if (!ir_parse_expect(p, IR_TOKEN_STATE, "a piece, $name", &name) || !ir_parse_punct(p, ':') ||
+        !ir_parse_type(p, &piece.type))
+        return false;
+    while (p->t.kind == IR_TOKEN_WORD) {
+        static const char *const keys[] = {"begin", "init"};
+        IrToken key;
+        if (!parse_key(p, &key))
+            return false;
+        bool init = !strcmp(key.text, "init");
+        if (!init && strcmp(key.text, "begin"))
+            return unknown_word(p, &key, "key of a piece", keys, 2);
+        if (init ? !parse_init(p, &piece.init, &piece.init_value)
+                 : !ir_parse_int(p, "an element", 0, INT64_MAX, &piece.begin))
+            return false;
+    }
+    if (!ir_parse_span(p, &piece.span) || !ir_parse_line_end(p))
+        return false;
+    for (uint32_t i = 0; i < p->m->pieces.n; i++)
+        if (p->m->pieces.at[i].name == name.text)
+            return duplicate(p, &name, "piece");
+    piece.name = name.text;
+    vec_push(p->s->arena, &p->m->pieces, piece);
     return true;
 }
 
@@ -434,13 +525,18 @@ static bool parse_graph_body(IrParser *p)
 
 static bool parse_top_line(IrParser *p)
 {
-    static const char *const words[] = {"axis",   "file",    "scope",   "graph", "param", "buffer",
-                                        "master", "moment1", "moment2", "acc",   "scalar"};
+    static const char *const words[] = {"axis",  "mesh",   "file",   "scope",   "piece",   "graph",
+                                        "param", "buffer", "master", "moment1", "moment2", "acc",
+                                        "scalar"};
     IrToken word;
     if (!ir_parse_expect(p, IR_TOKEN_WORD, "a declaration", &word))
         return false;
     if (!strcmp(word.text, "axis"))
         return parse_axis(p);
+    if (!strcmp(word.text, "mesh"))
+        return parse_mesh(p);
+    if (!strcmp(word.text, "piece"))
+        return parse_piece(p);
     if (!strcmp(word.text, "file"))
         return parse_file(p);
     if (!strcmp(word.text, "scope"))

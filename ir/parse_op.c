@@ -132,7 +132,6 @@ static bool parse_divided(IrParser *p, IrFactor *f)
     IrToken mesh;
     int64_t parts;
     ir_parse_take(p);
-    Span span = p->t.span;
     if (p->t.kind == IR_TOKEN_WORD
             ? !parse_axis_name(p, f)
             : !ir_parse_int(p, "an axis or a number", 1, INT64_MAX, &f->size))
@@ -149,10 +148,6 @@ static bool parse_divided(IrParser *p, IrFactor *f)
     if (!ir_parse_punct(p, '=') || !ir_parse_int(p, "a number of parts", 1, INT32_MAX, &parts) ||
         !ir_parse_punct(p, ')'))
         return false;
-    if (f->size % parts) {
-        diag(p->s, span, ir_bad_type, "the factor does not divide into that many parts");
-        return false;
-    }
     f->mesh = (IrMesh)i;
     f->parts = (int32_t)parts;
     return true;

@@ -158,9 +158,9 @@ static void print_scope(Printer *p, IrScope scope)
     fputc('\n', p->out);
 }
 
-static void print_init(Printer *p, const IrStateRec *rec)
+static void print_init(Printer *p, IrInitKind init, double value)
 {
-    switch (rec->init) {
+    switch (init) {
     case IR_INIT_ZERO:
         break;
     case IR_INIT_ONE:
@@ -168,8 +168,8 @@ static void print_init(Printer *p, const IrStateRec *rec)
         break;
     case IR_INIT_NORMAL:
     case IR_INIT_CONST:
-        fputs(rec->init == IR_INIT_NORMAL ? " init=normal(" : " init=const(", p->out);
-        ir_print_f64(p->out, rec->init_value);
+        fputs(init == IR_INIT_NORMAL ? " init=normal(" : " init=const(", p->out);
+        ir_print_f64(p->out, value);
         fputc(')', p->out);
         break;
     }
@@ -188,7 +188,7 @@ static void print_state(Printer *p, const IrStateRec *rec)
     fprintf(p->out, " : %s", type_text(p, rec->type));
     if (rec->offset >= 0)
         fprintf(p->out, " at %" PRId64, rec->offset);
-    print_init(p, rec);
+    print_init(p, rec->init, rec->init_value);
     if (rec->of.i) {
         fputs(" of=", p->out);
         ir_print_name(p->out, '$', ir_state_rec(p->m, rec->of)->name);
@@ -199,8 +199,43 @@ static void print_state(Printer *p, const IrStateRec *rec)
     }
     if (rec->trainable != (rec->kind == IR_STATE_PARAM))
         fputs(rec->trainable ? " trainable" : " frozen", p->out);
+    if (rec->n_pieces) {
+        fputs(" pieces=", p->out);
+        ir_print_name(p->out, '$', p->m->pieces.at[rec->first_piece].name);
+        fprintf(p->out, "+%u", rec->n_pieces);
+    }
+    if (rec->cut) {
+        fputs(" cut=", p->out);
+        ir_print_word(p->out, rec->cut);
+    }
     print_span(p, rec->span);
     fputc('\n', p->out);
+}
+
+static void print_piece(Printer *p, const IrPiece *piece)
+{
+    print_file(p, piece->span);
+    fputs("piece ", p->out);
+    ir_print_name(p->out, '$', piece->name);
+    fprintf(p->out, " : %s begin=%" PRId64, type_text(p, piece->type), piece->begin);
+    print_init(p, piece->init, piece->init_value);
+    print_span(p, piece->span);
+    fputc('\n', p->out);
+}
+
+static void print_mesh(Printer *p)
+{
+    const IrMeshSizes *mesh = &p->m->mesh;
+    const int64_t sizes[] = {mesh->tp, mesh->dp, mesh->dpr, mesh->pp};
+    bool any = false;
+    for (uint32_t i = 0; i < IR_MESH_SIZES; i++) {
+        if (sizes[i] == 1)
+            continue;
+        fprintf(p->out, "%s %s=%" PRId64, any ? "" : "mesh", ir_mesh_size_names[i], sizes[i]);
+        any = true;
+    }
+    if (any)
+        fputc('\n', p->out);
 }
 
 static void print_header(Printer *p)
@@ -216,6 +251,7 @@ static void print_header(Printer *p)
     if (m->arena_bytes)
         fprintf(p->out, " arena_bytes=%" PRIu64, m->arena_bytes);
     fputc('\n', p->out);
+    print_mesh(p);
     for (uint32_t i = 0; i < m->axes.n; i++) {
         fputs("axis ", p->out);
         ir_print_word(p->out, m->axes.at[i].name);
@@ -223,6 +259,8 @@ static void print_header(Printer *p)
     }
     for (uint32_t i = 1; i < m->scopes.n; i++)
         print_scope(p, (IrScope){i});
+    for (uint32_t i = 0; i < m->pieces.n; i++)
+        print_piece(p, &m->pieces.at[i]);
     for (uint32_t i = 1; i < m->states.n; i++)
         print_state(p, &m->states.at[i]);
 }

@@ -312,14 +312,20 @@ bool ir_shape_accumulate(IrShapeCall *call)
                          ir_shape_text(call, 1));
 }
 
-/* An optimizer's update: tensors of the weight's dims, then coef, lr and step. */
+/* An optimizer's update: tensors of the weight's dims, then coef, lr and step. Of a flat weight
+ * the others may be this member's equal part. */
 bool ir_shape_update(IrShapeCall *call)
 {
     enum { SCALARS = 3 };
-    for (uint32_t i = 1; i + SCALARS < call->n_in; i++)
-        if (call->in[i].i && !ir_shape_same_dims(ir_shape_in(call, 0), ir_shape_in(call, i)))
-            return ir_shape_fail(call, "operand %u is %s but the weight is %s", i,
-                                 ir_shape_text(call, i), ir_shape_text(call, 0));
+    const IrTypeInfo *w = ir_shape_in(call, 0), *g = ir_shape_in(call, 1);
+    int64_t whole = ir_type_numel(call->m, call->in[0]), part = ir_type_numel(call->m, call->in[1]);
+    if (!ir_shape_same_dims(w, g) && (w->rank != 1 || g->rank != 1 || whole % part))
+        return ir_shape_fail(call, "operand 1 is %s but the weight is %s", ir_shape_text(call, 1),
+                             ir_shape_text(call, 0));
+    for (uint32_t i = 2; i + SCALARS < call->n_in; i++)
+        if (call->in[i].i && !ir_shape_same_dims(g, ir_shape_in(call, i)))
+            return ir_shape_fail(call, "operand %u is %s but the gradient is %s", i,
+                                 ir_shape_text(call, i), ir_shape_text(call, 1));
     return scalars_from(call, call->n_in - SCALARS);
 }
 

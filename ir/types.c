@@ -147,7 +147,7 @@ int64_t ir_dim_size(const IrDim *dim)
 {
     int64_t size = 1;
     for (uint32_t i = 0; i < dim->n; i++)
-        size = times(size, dim->f[i].size / dim->f[i].parts);
+        size = times(size, (dim->f[i].size + dim->f[i].parts - 1) / dim->f[i].parts);
     return size;
 }
 

@@ -64,7 +64,10 @@ static const char *state_fault(Verifier *v, const IrStateRec *rec)
         return "its parameter does not exist";
     if (rec->of.i && ir_state_rec(m, rec->of)->kind != IR_STATE_PARAM)
         return "it belongs to a state that is no parameter";
-    if (rec->of.i && !same_dims(m, rec->type, ir_state_rec(m, rec->of)->type))
+    if (rec->n_pieces &&
+        (rec->first_piece > m->pieces.n || rec->n_pieces > m->pieces.n - rec->first_piece))
+        return "its pieces do not exist";
+    if (rec->of.i && !rec->n_pieces && !same_dims(m, rec->type, ir_state_rec(m, rec->of)->type))
         return "its dims are not its parameter's";
     if (rec->trainable && rec->kind != IR_STATE_PARAM)
         return "only a parameter is trainable";

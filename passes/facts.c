@@ -100,6 +100,8 @@ static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b,
     const IrOpRec *rec = ir_op(g, b->op);
     if (!b->value.i)
         return PASS_BYTES_WORKSPACE;
+    if (rec->kind == IR_OP_all_gather)
+        return PASS_BYTES_GATHERED;
     if (gradients[b->value.i] || rec->serves == IR_SERVES_WEIGHT)
         return PASS_BYTES_GRADS;
     return rec->re ? PASS_BYTES_RECOMPUTE : PASS_BYTES_ACTIVATIONS;
@@ -288,6 +290,40 @@ static uint64_t *cost_ops(Facts *k, const PassLifetimes *l, Instruction *instrs)
     return flops;
 }
 
+/* An op that works on a state in place is of its kind too. */
+static Sym collective_kind(const Facts *k, IrOpKind kind)
+{
+    const char *name = ir_op_info(kind)->name;
+    size_t n = strlen(name), tail = strlen("_state");
+    bool in_place = n > tail && !strcmp(name + n - tail, "_state");
+    return intern_n(&k->s->interner, name, in_place ? n - tail : n);
+}
+
+static void count_collectives(Facts *k, const IrGraph *g)
+{
+    PassFacts *f = k->f;
+    for (uint32_t t = 0; t < g->order.n; t++) {
+        IrOp op = g->order.at[t];
+        if (!(ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE))
+            continue;
+        int64_t group = ir_attr_i64(g, op, "group"), ranks = ir_attr_i64(g, op, "ranks");
+        Sym kind = collective_kind(k, ir_op_kind(g, op)), comm = ir_attr_sym(g, op, "comm");
+        if (group)
+            comm = intern_printf(&k->s->interner, "%s/%lld", comm, (long long)group);
+        uint32_t i = 0;
+        while (i < f->collectives.n &&
+               (f->collectives.at[i].kind != kind || f->collectives.at[i].comm != comm))
+            i++;
+        if (i == f->collectives.n)
+            vec_push(k->s->arena, &f->collectives,
+                     ((PassCollective){.kind = kind, .comm = comm, .ranks = (uint64_t)ranks}));
+        uint64_t bytes = (uint64_t)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0)));
+        f->collectives.at[i].count++;
+        f->collectives.at[i].bytes +=
+            ir_op_kind(g, op) == IR_OP_all_gather_state ? bytes / (uint64_t)ranks : bytes;
+    }
+}
+
 static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetimes *eval)
 {
     PassFacts *f = k->f;
@@ -341,6 +377,7 @@ Status pass_facts(Session *s, IrModule *m, const PassOptions *options, PassFacts
     if (eval)
         of_eval = pass_lifetimes(eval, k.scratch);
     measure_memory(&k, &of_step, eval ? &of_eval : NULL);
+    count_collectives(&k, step);
     measure_work(&k, &of_step, eval ? &of_eval : NULL);
     pass_coverage(&of_step, options, k.scratch, out_facts);
     share_replays(&k, step);

@@ -74,6 +74,12 @@ typedef struct PassRole { /* parts by role, over all blocks */
     uint64_t saved_bytes; /* escaped from those parts, per micro-batch */
 } PassRole;
 
+typedef struct PassCollective { /* by kind and communicator */
+    Sym kind, comm; /* all_gather, reduce_scatter, all_reduce; `dp`, `tp/2` */
+    /* instructions of one step; bytes that a rank hands in, all together */
+    uint64_t ranks, count, bytes;
+} PassCollective;
+
 typedef struct PassKernelCount { /* by op kind, or `fused`; sorted by FLOPs, then count */
     Sym name;
     uint32_t count, replays; /* instructions of one step; of these, replays */
@@ -116,6 +122,7 @@ typedef struct PassFacts {
     uint64_t bytes_per_step; /* memory traffic of one step by the cost model */
     double seconds_per_step; /* by the cost model, on the target */
     VEC(PassKernelCount) kernels;
+    VEC(PassCollective) collectives; /* in order of first appearance */
     uint32_t instructions, eval_instructions;
 
     const uint64_t *flops;      /* by op index of @step: FLOPs of each op, replays included */

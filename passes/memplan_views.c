@@ -39,6 +39,18 @@ static bool slice_view(const IrGraph *g, const IrPlace *views, IrOp op, IrPlace 
     return true;
 }
 
+/* A piece of a flat buffer, which is no strided view. */
+static IrPlace piece_view(const IrGraph *g, const IrPlace *views, IrOp op)
+{
+    IrPlace of = view_of(g, views, ir_in(g, op, 0));
+    int64_t n = numel(g, ir_out(g, op, 0));
+    return (IrPlace){.offset = -1,
+                     .base = of.base,
+                     .view_offset = of.view_offset + ir_attr_i64(g, op, "offset"),
+                     .run = n,
+                     .pitch = n};
+}
+
 /* Can this op walk a view with runs of `run` elements as operand or result v? Kernels walk any;
  * fused code walks whole rows, of values that span its space. */
 static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
@@ -91,6 +103,8 @@ PassViews pass_views_local(const IrGraph *g, const IrGraph *params_of, PassViews
         IrPlace view;
         if (ir_op_kind(g, op) == IR_OP_reshape)
             views[ir_out(g, op, 0).i] = view_of(g, views, ir_in(g, op, 0));
+        else if (ir_op_kind(g, op) == IR_OP_flat_piece)
+            views[ir_out(g, op, 0).i] = piece_view(g, views, op);
         else if (ir_op_kind(g, op) == IR_OP_slice && slice_view(g, views, op, &view) &&
                  all_walk(&r, g, &r.uses, ir_out(g, op, 0), view.run))
             views[ir_out(g, op, 0).i] = view;
@@ -108,6 +122,8 @@ PassViews pass_views_planned(const IrGraph *g, Arena *arena)
         IrPlace *view = &views[ir_out(g, op, 0).i];
         if (ir_op_kind(g, op) == IR_OP_reshape)
             *view = view_of(g, views, ir_in(g, op, 0));
+        else if (ir_op_kind(g, op) == IR_OP_flat_piece)
+            *view = piece_view(g, views, op);
         else if (ir_op_kind(g, op) == IR_OP_slice && !slice_view(g, views, op, view))
             abort(); /* fuse leaves slices alone only where they are views */
     }

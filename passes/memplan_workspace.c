@@ -109,13 +109,53 @@ static void shape_norm_sq(const ShapeCall *c)
     c->out->param[PLAN_norm_sq_n].i = numel(c->g, ir_in(c->g, c->op, 0));
 }
 
+static void shape_embed_part_grad(const ShapeCall *c)
+{
+    shape_embed_grad(c);
+    c->out->kernel = PLAN_KERNEL_embed_part_grad;
+}
+
+/* The parts' parameters and tensors are the whole ops', as far as the formulas read them. */
+static void shape_lm_loss_part(const ShapeCall *c)
+{
+    shape_lm_loss(c);
+    c->out->tensor[PLAN_T_lm_loss_part_h] = tensor_of(c, ir_in(c->g, c->op, 0));
+    c->out->tensor[PLAN_T_lm_loss_part_w] = tensor_of(c, ir_in(c->g, c->op, 1));
+    c->out->kernel = PLAN_KERNEL_lm_loss_part;
+}
+
+static void shape_lm_loss_part_grad(const ShapeCall *c)
+{
+    shape_lm_loss_grad(c);
+    c->out->kernel = PLAN_KERNEL_lm_loss_part_grad;
+}
+
+static void shape_reduce_scatter(const ShapeCall *c)
+{
+    c->out->kernel = PLAN_KERNEL_reduce_scatter;
+    c->out->param[PLAN_reduce_scatter_ranks].i = ir_attr_i64(c->g, c->op, "ranks");
+    c->out->param[PLAN_reduce_scatter_count].i = numel(c->g, ir_out(c->g, c->op, 0));
+    c->out->tensor[PLAN_T_reduce_scatter_x] = tensor_of(c, ir_in(c->g, c->op, 0));
+}
+
+static void shape_all_reduce(const ShapeCall *c)
+{
+    c->out->kernel = PLAN_KERNEL_all_reduce;
+    c->out->param[PLAN_all_reduce_ranks].i = ir_attr_i64(c->g, c->op, "ranks");
+    c->out->param[PLAN_all_reduce_count].i = numel(c->g, ir_in(c->g, c->op, 0));
+    c->out->tensor[PLAN_T_all_reduce_x] = tensor_of(c, ir_in(c->g, c->op, 0));
+}
+
 typedef void (*ShapeFn)(const ShapeCall *c);
 
 static const ShapeFn shapes[IR_OP_COUNT] = {
     [IR_OP_embed_grad] = shape_embed_grad, [IR_OP_attention_grad] = shape_attention_grad,
     [IR_OP_lm_loss] = shape_lm_loss,       [IR_OP_lm_loss_grad] = shape_lm_loss_grad,
     [IR_OP_lm_loss_with_grad] = shape_lm_loss_with_grad,
-    [IR_OP_norm_sq] = shape_norm_sq,
+    [IR_OP_norm_sq] = shape_norm_sq,       [IR_OP_reduce_scatter] = shape_reduce_scatter,
+    [IR_OP_embed_part_grad] = shape_embed_part_grad, [IR_OP_lm_loss_part] = shape_lm_loss_part,
+    [IR_OP_lm_loss_part_grad] = shape_lm_loss_part_grad,
+    [IR_OP_all_reduce] = shape_all_reduce, [IR_OP_all_reduce_state] = shape_all_reduce,
 };
 
 uint64_t pass_op_workspace(PassTarget target, const IrGraph *g, const IrUses *uses, IrOp op)

@@ -23,6 +23,10 @@ typedef struct PassGroup {
 typedef struct PassOptions {
     PassTarget target;
     int64_t micro_batches;
+    /* mesh; 0 is 1 */
+    int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
+    Sym strategy;            /* ddp, zero1, zero2, fsdp2 */
+    Span tp_span;
     /* precision */
     DType param, compute, grad, accumulate, moments;
     DType master; /* DTYPE_NONE: no master copy */

@@ -18,8 +18,11 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_autodiff));
     TRY(pass_run(p, PASS_optimizer));
 
-    /* STEP to LOCAL. */
+    /* STEP to LOCAL. Tensor parallelism comes first: what data-parallel ranks share is what is
+     * left of each tensor. */
     TRY(pass_run(p, PASS_localize));
+    TRY(pass_run(p, PASS_partition));
+    TRY(pass_run(p, PASS_fsdp));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
      * that all micro-batches share kernels. Losses meet their gradients in the unrolled step.
@@ -31,5 +34,6 @@ Status pass_pipeline(PassManager *p)
 
     /* Nothing leaves unverified. */
     TRY(pass_run(p, PASS_verify_recompute));
+    TRY(pass_run(p, PASS_verify_collectives));
     return pass_run(p, PASS_verify_memory);
 }

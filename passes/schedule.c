@@ -158,11 +158,14 @@ static void unroll_step(Unroller *u)
     PassContext *c = u->c;
     const IrGraph *begin = ir_graph_find(c->m, "begin"), *fwd = ir_graph_find(c->m, "fwd");
     const IrGraph *bwd = ir_graph_find(c->m, "bwd"), *update = ir_graph_find(c->m, "update");
+    const IrGraph *count = ir_graph_find(c->m, "count");
     uint32_t n = (uint32_t)c->m->micro_batches;
     Instance in;
     reserve(u->step, fwd, bwd, n);
     for (uint32_t i = 0; begin && i < n; i++)
         unroll(u, begin, prefix_of(c, i), i, &in);
+    if (count)
+        unroll(u, count, "", n - 1, &in);
     for (uint32_t i = 0; i < n; i++) {
         unroll(u, fwd, prefix_of(c, i), i, &in);
         keep_values(u, &in);

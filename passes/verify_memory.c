@@ -125,6 +125,8 @@ static int64_t locate(const IrGraph *g, IrValue value, int64_t e, IrValue *out_b
 /* Which element of its operand a view op's element e is. */
 static int64_t viewed_element(const IrGraph *g, IrOp op, int64_t e)
 {
+    if (ir_op_kind(g, op) == IR_OP_flat_piece)
+        return e + ir_attr_i64(g, op, "offset");
     if (ir_op_kind(g, op) != IR_OP_slice)
         return e;
     int64_t part = ir_type_last(g->m, ir_value_type(g, ir_out(g, op, 0)));
@@ -196,6 +198,7 @@ static const bool retires[IR_OP_COUNT] = {
     [IR_OP_adamw] = true,
     [IR_OP_sgd] = true,
     [IR_OP_advance] = true,
+    [IR_OP_all_gather_state] = true,
 };
 
 typedef struct StateUse {

@@ -43,6 +43,29 @@ static IrOp original_of(const IrGraph *g, IrOp replay)
     return fits ? op : (IrOp){0};
 }
 
+static bool attrs_equal(IrAttrType type, const IrAttr *a, const IrAttr *b);
+
+/* Weights that are taken again: the same piece of the same state, or of a gather of the same
+ * shards. */
+static bool same_weight(const IrGraph *g, IrOp a, IrOp b)
+{
+    IrOpKind kind = ir_op_kind(g, a);
+    if (kind != ir_op_kind(g, b) || (kind != IR_OP_flat_piece && kind != IR_OP_all_gather))
+        return false;
+    const IrOpInfo *info = ir_op_info(kind);
+    for (uint32_t i = 0; i < info->n_attr; i++)
+        if (!attrs_equal(info->attr[i].type, &g->attrs.at[ir_op(g, a)->first_attr + i],
+                         &g->attrs.at[ir_op(g, b)->first_attr + i]))
+            return false;
+    IrValue x = ir_in(g, a, 0), y = ir_in(g, b, 0);
+    if (kind == IR_OP_all_gather)
+        return x.i == y.i && ir_value(g, x)->def == IR_DEF_STATE;
+    const IrValueRec *rx = ir_value(g, x), *ry = ir_value(g, y);
+    if (x.i == y.i)
+        return rx->def == IR_DEF_STATE;
+    return rx->def == IR_DEF_RESULT && ry->def == IR_DEF_RESULT && same_weight(g, rx->op, ry->op);
+}
+
 static bool same_input(const IrGraph *g, IrValue replayed, IrValue original)
 {
     if (replayed.i == original.i)
@@ -50,6 +73,8 @@ static bool same_input(const IrGraph *g, IrValue replayed, IrValue original)
     const IrValueRec *r = ir_value(g, replayed), *o = ir_value(g, original);
     if (!original.i || r->def != IR_DEF_RESULT || o->def != IR_DEF_RESULT || r->result != o->result)
         return false;
+    if (same_weight(g, r->op, o->op))
+        return true;
     Sym re = ir_op(g, r->op)->re;
     return re && re == name_of(g, o->op);
 }
@@ -159,6 +184,9 @@ static const IrOpRec *backward_source(const IrGraph *g, const IrOpRec *rec, IrVa
     const IrValueRec *value = ir_value(g, in);
     if (value->def != IR_DEF_RESULT || is_fwd(rec) || ir_op(g, value->op)->graph != rec->graph)
         return NULL;
+    if (ir_op_kind(g, value->op) == IR_OP_flat_piece ||
+        ir_op_kind(g, value->op) == IR_OP_all_gather)
+        return NULL; /* a gathered weight is no gradient */
     return ir_op(g, value->op);
 }
 

@@ -14,8 +14,12 @@ static int by_value(const void *a, const void *b)
 static Status time_steps(RtRun *run, int64_t n, double *seconds)
 {
     RtStepResult result;
-    for (int64_t i = 0; i < n && !rt_signals_stop(run->signals); i++)
+    bool stopped = false;
+    TRY(rt_run_stops(run, &stopped));
+    for (int64_t i = 0; i < n && !stopped; i++) {
         TRY(rt_run_step(run, NULL, &result, &seconds[i]));
+        TRY(rt_run_stops(run, &stopped));
+    }
     return STATUS_OK;
 }
 
@@ -57,7 +61,7 @@ Status rt_bench(RtRun *run)
     rt->profile = &run->profile;
     TRY(time_steps(run, RT_PROFILE_STEPS, unread));
     rt->profile = NULL;
-    if (rt_signals_stop(run->signals))
+    if (rt_signals_stop(run->signals) || !rt_is_first(rt->world))
         return STATUS_OK;
     double median = print_speed(run, seconds, n, stdout);
     rt_profile_kernels(&rt->plan, &run->profile, stdout);

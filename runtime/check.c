@@ -146,7 +146,18 @@ uint32_t rt_check_results(uint32_t kernel)
         [PLAN_KERNEL_norm_sq] = R(norm_sq_y),
         [PLAN_KERNEL_grad_norm] = R(grad_norm_norm) | R(grad_norm_coef),
         [PLAN_KERNEL_loss_mean] = R(loss_mean_loss),
+        [PLAN_KERNEL_invert_count] = R(invert_count_inverse),
+        [PLAN_KERNEL_sum_scalars] = R(sum_scalars_y),
+        [PLAN_KERNEL_embed_part] = R(embed_part_y),
+        [PLAN_KERNEL_embed_part_grad] = R(embed_part_grad_dtable),
+        [PLAN_KERNEL_lm_loss_part] = R(lm_loss_part_part),
+        [PLAN_KERNEL_lm_loss_join] = R(lm_loss_join_loss) | R(lm_loss_join_lse),
+        [PLAN_KERNEL_lm_loss_part_grad] = R(lm_loss_part_grad_dh) | R(lm_loss_part_grad_dw),
         [PLAN_KERNEL_adamw] = R(adamw_w) | R(adamw_m) | R(adamw_v) | R(adamw_master),
+        [PLAN_KERNEL_all_gather] = R(all_gather_y),
+        [PLAN_KERNEL_reduce_scatter] = R(reduce_scatter_y),
+        [PLAN_KERNEL_all_reduce] = R(all_reduce_y),
+        [PLAN_KERNEL_flat_pack] = R(flat_pack_y),
         [PLAN_KERNEL_sgd] = R(sgd_w) | R(sgd_m) | R(sgd_master),
     };
     return results[kernel];

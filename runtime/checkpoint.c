@@ -35,7 +35,7 @@ static const CounterField counter_fields[] = {
 
 enum { COUNTER_FIELDS = sizeof counter_fields / sizeof *counter_fields };
 
-static bool is_training_state(const PlanState *state)
+static bool is_training_state(const RtTensor *state)
 {
     return state->kind == PLAN_STATE_MASTER || state->kind == PLAN_STATE_MOMENT1 ||
            state->kind == PLAN_STATE_MOMENT2;
@@ -85,13 +85,13 @@ static RtOutTensor carried_tensor(const RtFileTensor *tensor)
     return out;
 }
 
-static Status save_weights(Session *s, Arena *scratch, const RtPlan *plan,
-                           const unsigned char *arena, const RtWeights *weights, const char *dir)
+static Status save_weights(Session *s, Arena *scratch, RtWorld *world, const unsigned char *arena,
+                           const RtWeights *weights, const char *dir)
 {
     VEC(RtOutTensor) out = {0};
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (plan->states[i].kind == PLAN_STATE_PARAM || plan->states[i].kind == PLAN_STATE_BUFFER)
-            vec_push(scratch, &out, rt_weights_out(plan, arena, weights, i));
+    for (uint32_t i = 0; i < weights->tensors.n; i++)
+        if (rt_is_weight(&weights->tensors.at[i]))
+            vec_push(scratch, &out, rt_weights_out(scratch, world, arena, weights, i));
     for (uint32_t i = 0; i < weights->carried.n; i++)
         vec_push(scratch, &out, carried_tensor(weights->carried.at[i]));
     Status status = rt_tensor_set_write(s, dir, out.at, out.n, shard_bytes);
@@ -100,15 +100,15 @@ static Status save_weights(Session *s, Arena *scratch, const RtPlan *plan,
     return status;
 }
 
-static Status save_optimizer(Session *s, Arena *scratch, const RtPlan *plan,
-                             const unsigned char *arena, const RtWeights *weights, const char *dir)
+static Status save_optimizer(Session *s, Arena *scratch, RtWorld *world, const unsigned char *arena,
+                             const RtWeights *weights, const char *dir)
 {
     VEC(RtOutTensor) out = {0};
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (is_training_state(&plan->states[i]))
-            vec_push(scratch, &out, rt_weights_out(plan, arena, weights, i));
-    return rt_tensors_write(s, arena_printf(scratch, "%s/state/optimizer.safetensors", dir), out.at,
-                            out.n);
+    for (uint32_t i = 0; i < weights->tensors.n; i++)
+        if (is_training_state(&weights->tensors.at[i]))
+            vec_push(scratch, &out, rt_weights_out(scratch, world, arena, weights, i));
+    const char *path = dir ? arena_printf(scratch, "%s/state/optimizer.safetensors", dir) : NULL;
+    return rt_tensors_write(s, path, out.at, out.n);
 }
 
 static Status save_counters(Session *s, Arena *scratch, const Counters *counters, const char *dir)
@@ -143,31 +143,44 @@ static Counters counters_now(const RtPlan *plan, const unsigned char *arena, uin
                       .data_position = data_position};
 }
 
-static Status write_all(Session *s, Arena *scratch, const RtPlan *plan, const unsigned char *arena,
-                        const RtWeights *weights, const Counters *counters, const char *dir)
+/* What all ranks take part in; a failure of the writing one does not keep the others waiting. */
+static Status write_tensors(Session *s, Arena *scratch, RtWorld *world, const unsigned char *arena,
+                            const RtWeights *weights, const char *dir)
+{
+    Status first = save_weights(s, scratch, world, arena, weights, dir);
+    Status second = save_optimizer(s, scratch, world, arena, weights, dir);
+    return rt_world_agree(world, first != STATUS_OK ? first : second);
+}
+
+static Status write_texts(Session *s, Arena *scratch, const RtPlan *plan, const Counters *counters,
+                          const char *dir)
 {
     const char *config = rt_plan_string(plan, plan->header->model_config);
     if (*config)
         TRY(rt_text_write(s, arena_printf(scratch, "%s/config.json", dir), config));
-    TRY(save_weights(s, scratch, plan, arena, weights, dir));
-    TRY(save_optimizer(s, scratch, plan, arena, weights, dir));
     return save_counters(s, scratch, counters, dir);
 }
 
-Status rt_checkpoint_save(Session *s, const RtPlan *plan, const unsigned char *arena,
-                          const RtWeights *weights, uint64_t data_position, const char *dir)
+Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
+                          const unsigned char *arena, const RtWeights *weights,
+                          uint64_t data_position, const char *dir)
 {
     Arena *scratch = arena_new();
-    RtFolder folder;
+    RtFolder folder = {0};
     Counters counters = counters_now(plan, arena, data_position);
-    Status status = rt_folder_begin(s, scratch, dir, &folder);
+    bool first = rt_is_first(world);
+    Status status =
+        rt_world_agree(world, first ? rt_folder_begin(s, scratch, dir, &folder) : STATUS_OK);
     if (status != STATUS_OK)
         goto out_scratch;
-    status = write_all(s, scratch, plan, arena, weights, &counters, folder.temp);
-    if (status == STATUS_OK)
+    status = write_tensors(s, scratch, world, arena, weights, folder.temp);
+    if (first && status == STATUS_OK)
+        status = write_texts(s, scratch, plan, &counters, folder.temp);
+    if (first && status == STATUS_OK)
         status = rt_folder_commit(s, scratch, &folder);
-    if (status != STATUS_OK)
+    if (first && status != STATUS_OK)
         rt_folder_abandon(scratch, &folder);
+    status = rt_world_agree(world, status);
 out_scratch:
     arena_free(scratch);
     return status;
@@ -229,23 +242,22 @@ static Status check_counters(Session *s, const RtPlan *plan, const char *path,
     return same_model && same_optimizer ? STATUS_OK : STATUS_USER;
 }
 
-static bool fits(const PlanState *state, const RtFileTensor *tensor)
+static bool fits(const RtTensor *state, const RtFileTensor *tensor)
 {
-    bool same = tensor->dtype == (DType)state->dtype && tensor->rank == state->rank;
+    bool same = tensor->dtype == state->dtype && tensor->rank == state->rank;
     for (uint32_t i = 0; same && i < state->rank; i++)
         same = tensor->dim[i] == state->dim[i];
     return same;
 }
 
 /* Both ways: every moment and master has its tensor, and every tensor its state. */
-static Status check_optimizer(Session *s, const RtPlan *plan, const RtWeights *weights,
-                              const RtTensorFile *file)
+static Status check_optimizer(Session *s, const RtWeights *weights, const RtTensorFile *file)
 {
     uint32_t errors = 0, found = 0;
     Map wanted;
     map_init(&wanted, s->arena);
-    for (uint32_t i = 0; i < plan->n_states; i++) {
-        const PlanState *state = &plan->states[i];
+    for (uint32_t i = 0; i < weights->tensors.n; i++) {
+        const RtTensor *state = &weights->tensors.at[i];
         if (!is_training_state(state))
             continue;
         const char *name = sym(s, weights->file_names[i]);
@@ -257,7 +269,7 @@ static Status check_optimizer(Session *s, const RtPlan *plan, const RtWeights *w
         if (tensor)
             diag(s, rt_file_span(s, file->path), checkpoint_tensor, name, tensor->dtype_name,
                  rt_shape_text(s->arena, tensor->rank, tensor->dim),
-                 dtype_file_name((DType)state->dtype),
+                 dtype_file_name(state->dtype),
                  rt_shape_text(s->arena, state->rank, state->dim));
         else
             diag(s, rt_file_span(s, file->path), checkpoint_missing, name);
@@ -272,24 +284,23 @@ static Status check_optimizer(Session *s, const RtPlan *plan, const RtWeights *w
     return errors ? STATUS_USER : STATUS_OK;
 }
 
-static Status resume_optimizer(Session *s, const RtPlan *plan, unsigned char *arena,
-                               const RtWeights *weights, const char *path)
+static Status resume_optimizer(Session *s, unsigned char *arena, const RtWeights *weights,
+                               const char *path)
 {
     RtTensorFile file;
     TRY(rt_tensors_open(s, path, &file));
-    Status status = check_optimizer(s, plan, weights, &file);
-    for (uint32_t i = 0; status == STATUS_OK && i < plan->n_states; i++) {
-        if (!is_training_state(&plan->states[i]))
-            continue;
-        const RtFileTensor *tensor = rt_tensors_find(s, &file, weights->file_names[i]);
-        memcpy(arena + plan->states[i].offset, tensor->data, tensor->bytes);
-    }
+    Status status = check_optimizer(s, weights, &file);
+    for (uint32_t i = 0; status == STATUS_OK && i < weights->tensors.n; i++)
+        if (is_training_state(&weights->tensors.at[i]))
+            rt_tensor_fill(&weights->tensors, i, arena,
+                           rt_tensors_find(s, &file, weights->file_names[i]));
     rt_tensors_close(&file);
     return status;
 }
 
-Status rt_checkpoint_resume(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
-                            RtWeights *out_weights, uint64_t *out_data_position)
+Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
+                            unsigned char *arena, const char *dir, RtWeights *out_weights,
+                            uint64_t *out_data_position)
 {
     const char *path = arena_printf(s->arena, "%s/state/trainer.json", dir);
     Counters counters = {0};
@@ -301,8 +312,8 @@ Status rt_checkpoint_resume(Session *s, const RtPlan *plan, unsigned char *arena
     }
     TRY(read_counters(s, path, &counters));
     TRY(check_counters(s, plan, path, &counters));
-    TRY(rt_weights_restore(s, plan, arena, dir, out_weights));
-    Status status = resume_optimizer(s, plan, arena, out_weights,
+    TRY(rt_weights_restore(s, world, plan, arena, dir, out_weights));
+    Status status = resume_optimizer(s, arena, out_weights,
                                      arena_printf(s->arena, "%s/state/optimizer.safetensors", dir));
     if (status != STATUS_OK) {
         rt_weights_release(out_weights);

@@ -12,17 +12,19 @@ Status rt_checkpoint_check(Session *s, const char *dir);
 
 /* Written beside `dir` and put in its place at once. What else an existing folder holds (a
  * tokenizer) stays in it. */
-Status rt_checkpoint_save(Session *s, const RtPlan *plan, const unsigned char *arena,
-                          const RtWeights *weights, uint64_t data_position, const char *dir);
+Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
+                          const unsigned char *arena, const RtWeights *weights,
+                          uint64_t data_position, const char *dir);
 
 /* Restores weights, masters, moments and counters bit for bit; a folder of another model,
  * optimizer, shape or dtype, or one without training state, is an error. */
-Status rt_checkpoint_resume(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
-                            RtWeights *out_weights, uint64_t *out_data_position);
+Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
+                            unsigned char *arena, const char *dir, RtWeights *out_weights,
+                            uint64_t *out_data_position);
 
 /* Gradients in their stored dtypes, under the names that their weights have in files (weights NULL:
  * the plan's). */
-Status rt_dump_grads(Session *s, const RtPlan *plan, const unsigned char *arena,
+Status rt_dump_grads(Session *s, RtWorld *world, const RtPlan *plan, const unsigned char *arena,
                      const RtWeights *weights, const char *path);
 /* The values that were kept at build, under their names without the sigil. */
 Status rt_dump_values(Session *s, const RtPlan *plan, const unsigned char *arena, const char *path);

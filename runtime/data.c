@@ -78,6 +78,29 @@ static void lower_limit(RtData *data, RtInput k, int64_t rows)
         data->limit[k] = rows;
 }
 
+/* The gather that made the ids of the instruction at `i` of all ranks' ids, or the instruction
+ * itself; *out_tensor is what it reads as ids. */
+static const PlanInstr *ids_source(const RtData *data, const PlanInstr *instrs, uint64_t i,
+                                   uint32_t *out_tensor)
+{
+    const PlanTensor *tensors = data->plan->tensors;
+    uint64_t ids = tensors[instrs[i].first_tensor + PLAN_T_embed_part_ids].offset;
+    *out_tensor = PLAN_T_all_gather_x;
+    for (uint64_t k = i; k-- > 0;)
+        if (instrs[k].kernel == PLAN_KERNEL_all_gather &&
+            tensors[instrs[k].first_tensor + PLAN_T_all_gather_y].offset == ids)
+            return &instrs[k];
+    *out_tensor = PLAN_T_embed_part_ids;
+    return &instrs[i];
+}
+
+static void limit_ids(RtData *data, const PlanInstr *reader, uint32_t tensor, int64_t rows)
+{
+    for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
+        if (reads_input(data, reader, tensor, (RtInput)k))
+            lower_limit(data, (RtInput)k, rows);
+}
+
 /* How large ids may be: the smallest table that is looked up by an input, and the classes of the
  * loss. */
 static void find_limits(RtData *data, const PlanInstr *instrs, uint64_t n)
@@ -85,9 +108,14 @@ static void find_limits(RtData *data, const PlanInstr *instrs, uint64_t n)
     for (uint64_t i = 0; i < n; i++) {
         const PlanParam *param = data->plan->params + instrs[i].first_param;
         if (instrs[i].kernel == PLAN_KERNEL_embed) {
-            for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
-                if (reads_input(data, &instrs[i], PLAN_T_embed_ids, (RtInput)k))
-                    lower_limit(data, (RtInput)k, param[PLAN_embed_rows].i);
+            limit_ids(data, &instrs[i], PLAN_T_embed_ids, param[PLAN_embed_rows].i);
+        } else if (instrs[i].kernel == PLAN_KERNEL_embed_part) {
+            uint32_t tensor;
+            const PlanInstr *reader = ids_source(data, instrs, i, &tensor);
+            limit_ids(data, reader, tensor, param[PLAN_embed_part_total].i);
+        } else if (instrs[i].kernel == PLAN_KERNEL_lm_loss_part) {
+            lower_limit(data, RT_INPUT_targets, param[PLAN_lm_loss_part_total].i);
+            data->ignore = (int32_t)param[PLAN_lm_loss_part_ignore].i;
         } else if (instrs[i].kernel == PLAN_KERNEL_lm_loss) {
             lower_limit(data, RT_INPUT_targets, param[PLAN_lm_loss_vocab].i);
             data->ignore = (int32_t)param[PLAN_lm_loss_ignore].i;
@@ -159,6 +187,8 @@ Status rt_data_open(Session *s, const RtPlan *plan, const RtDataOptions *options
         data->options.ignore_index = -100;
     data->seq = plan->header->seq;
     data->rows = plan->header->batch * (options->eval ? 1 : plan->header->micro_batches);
+    data->all_rows = data->rows * (options->n_ranks ? options->n_ranks : 1);
+    data->first_row = data->rows * options->rank;
     TRY(find_inputs(data));
     set_limits(data);
     Status status = open_source(data);
@@ -200,7 +230,7 @@ Status rt_data_next(RtData *data, unsigned char *arena)
     data->n_targets = 0;
     for (int64_t r = 0; r < data->rows; r++) {
         int32_t *rows[RT_INPUT_COUNT] = {NULL};
-        uint64_t sample = data->position + (uint64_t)r;
+        uint64_t sample = data->position + (uint64_t)(data->first_row + r);
         for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
             if (data->input[k])
                 rows[k] =
@@ -214,7 +244,7 @@ Status rt_data_next(RtData *data, unsigned char *arena)
         for (int64_t t = 0; t < data->seq; t++)
             data->n_targets += rows[RT_INPUT_targets][t] != data->ignore;
     }
-    data->position += (uint64_t)data->rows;
+    data->position += (uint64_t)data->all_rows;
     return STATUS_OK;
 }
 
@@ -230,7 +260,7 @@ void rt_data_seek(RtData *data, uint64_t position)
 
 uint64_t rt_data_batches(const RtData *data)
 {
-    uint64_t rows = (uint64_t)data->rows;
+    uint64_t rows = (uint64_t)data->all_rows;
     return data->options.eval ? (data->samples + rows - 1) / rows : data->samples / rows;
 }
 

@@ -100,13 +100,14 @@ static Status check_rows(BatchFile *b)
     for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
         if (b->tensor[k])
             TRY(check_shape(b, b->tensor[k], (RtInput)k));
-    if (!b->data->options.eval && b->rows != b->data->rows)
+    if (!b->data->options.eval && b->rows != b->data->all_rows)
         return tensor_error(
             b, ids,
             arena_printf(b->data->s->arena,
-                         "has %lld rows, but a step takes %lld: %lld micro-batches of %lld",
-                         (long long)b->rows, (long long)b->data->rows,
-                         (long long)header->micro_batches, (long long)header->batch));
+                         "has %lld rows, but a step takes %lld: %lld micro-batches of %lld%s",
+                         (long long)b->rows, (long long)b->data->all_rows,
+                         (long long)header->micro_batches, (long long)header->batch,
+                         b->data->all_rows > b->data->rows ? " on each rank" : ""));
     return b->rows ? STATUS_OK : tensor_error(b, ids, "has no rows");
 }
 

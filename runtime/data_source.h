@@ -33,7 +33,8 @@ struct RtData {
     int64_t limit[RT_INPUT_COUNT];          /* values are below it; INT64_MAX: not known */
     int64_t tokens_limit;                   /* of what is both an id and a target */
     int32_t ignore;                         /* what an ignored target is in the arena */
-    int64_t seq, rows;                      /* rows of one call */
+    int64_t seq, rows;                      /* rows of one call, */
+    int64_t all_rows, first_row;            /* and of all ranks', among which they begin here */
     uint64_t position, samples;             /* samples: in one pass; 0: endless */
     int64_t n_targets;
     int32_t *batch[RT_INPUT_COUNT]; /* batch file: [samples, seq] each, or NULL */

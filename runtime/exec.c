@@ -1,6 +1,22 @@
 #include "runtime/exec.h"
 
 #include "base/diag.h"
+#include "runtime/comm.h"
+
+/* Who the instruction exchanges with, or among whom its rank's place matters; NULL: nobody. */
+static RtGroup *group_of(const RtExecRequest *q, const PlanInstr *instr)
+{
+#define COMM(kernel) [PLAN_KERNEL_##kernel] = 1 + PLAN_##kernel##_comm
+    static const uint32_t comm[PLAN_KERNEL_COUNT] = {
+        COMM(all_gather),      COMM(reduce_scatter),    COMM(all_reduce), COMM(embed_part),
+        COMM(embed_part_grad), COMM(norm_sq),           COMM(adamw),      COMM(sgd),
+        COMM(lm_loss_part),    COMM(lm_loss_part_grad),
+    };
+#undef COMM
+    uint32_t param = comm[instr->kernel];
+    return param && q->groups ? &q->groups[q->plan->params[instr->first_param + param - 1].i]
+                              : NULL;
+}
 
 static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **at, RtCall *call)
 {
@@ -8,6 +24,7 @@ static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **
     const PlanTensor *tensors = plan->tensors + instr->first_tensor;
     for (uint32_t i = 0; i < instr->n_tensors; i++)
         at[i] = tensors[i].offset == PLAN_ABSENT ? NULL : q->arena->base + tensors[i].offset;
+    RtGroup *group = group_of(q, instr);
     *call = (RtCall){
         .instr = instr,
         .tensor = tensors,
@@ -15,6 +32,8 @@ static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **
         .at = at,
         .workspace = instr->workspace == PLAN_ABSENT ? NULL : q->arena->base + instr->workspace,
         .code = instr->kernel == PLAN_KERNEL_fused ? &q->program->kernels[instr->code] : NULL,
+        .group = group,
+        .member = group ? group->self : 0,
         .random = q->random,
         .fault = q->fault,
     };

@@ -32,6 +32,7 @@ typedef struct RtExecRequest {
     const StepProgram *program;
     const RtKernel *kernels; /* PLAN_KERNEL_COUNT of them */
     const RtArena *arena;
+    struct RtGroup *groups; /* by the plan's comms */
     const int64_t *random; /* step, seed, first sample; read while running */
     RtFault *fault;
 } RtExecRequest;

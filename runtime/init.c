@@ -103,83 +103,84 @@ double rt_random_normal(uint64_t bits)
 }
 
 typedef struct InitJob {
-    const PlanState *state, *master; /* master may be NULL */
-    unsigned char *arena;
-    uint64_t stream, numel;
+    const RtTensor *tensor; /* what is filled: of a master, the values of its weight */
+    RtShare share;
+    DType wide; /* of the master that rounds first; DTYPE_NONE: none does */
+    unsigned char *to;
+    uint64_t stream;
 } InitJob;
 
 static void fill_block(const InitJob *job, double *values, uint64_t first, uint64_t n)
 {
-    double constant = job->state->init == RT_INIT_ONE     ? 1
-                      : job->state->init == RT_INIT_CONST ? job->state->init_value
-                                                          : 0;
+    const RtTensor *t = job->tensor;
+    double constant = t->init == RT_INIT_ONE ? 1 : t->init == RT_INIT_CONST ? t->init_value : 0;
     for (uint64_t i = 0; i < n; i++)
-        values[i] =
-            job->state->init == RT_INIT_NORMAL
-                ? job->state->init_value * rt_random_normal(rt_random_bits(job->stream, first + i))
-                : constant;
+        values[i] = t->init == RT_INIT_NORMAL
+                        ? t->init_value * rt_random_normal(rt_random_bits(job->stream, first + i))
+                        : constant;
 }
 
-static void store_integers(const InitJob *job, const double *values, uint64_t first, uint64_t n)
+static void store_integers(const InitJob *job, const double *values, unsigned char *to, uint64_t n)
 {
-    uint32_t size = dtype_bytes((DType)job->state->dtype);
+    uint32_t size = dtype_bytes(job->tensor->dtype);
     for (uint64_t i = 0; i < n; i++) {
         int64_t whole =
             (int64_t)values[i]; /* little-endian: the low bytes are the narrower integer */
-        memcpy(job->arena + job->state->offset + (first + i) * size, &whole, size);
+        memcpy(to + i * size, &whole, size);
+    }
+}
+
+/* Elements [first, first + n) of the whole, n at most BLOCK. */
+static void fill_run(const InitJob *job, unsigned char *to, uint64_t first, uint64_t n)
+{
+    double values[BLOCK];
+    unsigned char wide[BLOCK * 8];
+    DType dtype = job->tensor->dtype;
+    fill_block(job, values, first, n);
+    if (!dtype_is_float(dtype)) {
+        store_integers(job, values, to, n);
+    } else if (job->wide != DTYPE_NONE) {
+        rt_round(wide, job->wide, values, n);
+        rt_convert(to, dtype, wide, job->wide, n);
+    } else {
+        rt_round(to, dtype, values, n);
     }
 }
 
 static void fill_chunk(void *context, uint64_t chunk)
 {
     const InitJob *job = context;
-    double values[BLOCK];
-    uint64_t end = (chunk + 1) * CHUNK < job->numel ? (chunk + 1) * CHUNK : job->numel;
-    for (uint64_t first = chunk * CHUNK; first < end; first += BLOCK) {
-        uint64_t n = end - first < BLOCK ? end - first : BLOCK;
-        DType dtype = (DType)job->state->dtype;
-        unsigned char *to = job->arena + job->state->offset + first * dtype_bytes(dtype);
-        fill_block(job, values, first, n);
-        if (!dtype_is_float(dtype)) {
-            store_integers(job, values, first, n);
-        } else if (job->master) {
-            DType wide = (DType)job->master->dtype;
-            unsigned char *master = job->arena + job->master->offset + first * dtype_bytes(wide);
-            rt_round(master, wide, values, n);
-            rt_convert(to, dtype, master, wide, n);
-        } else {
-            rt_round(to, dtype, values, n);
-        }
+    int64_t begin = (int64_t)chunk * CHUNK, n,
+            end = begin + CHUNK < job->share.n ? begin + CHUNK : job->share.n;
+    for (int64_t i = begin; i < end; i += n) {
+        int64_t whole = rt_share_at(&job->share, i, &n);
+        n = n < BLOCK ? n : BLOCK;
+        n = n < end - i ? n : end - i;
+        if (whole >= 0)
+            fill_run(job, job->to + i * dtype_bytes(job->tensor->dtype), (uint64_t)whole,
+                     (uint64_t)n);
     }
 }
 
-uint32_t rt_state_of(const RtPlan *plan, uint32_t of, uint32_t kind)
+void rt_init_tensor(const RtTensors *tensors, unsigned char *arena, uint32_t index, uint64_t seed)
 {
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (plan->states[i].kind == kind && plan->states[i].of == of)
-            return i;
-    return UINT32_MAX;
+    const RtTensor *tensor = &tensors->at[index], *weight = &tensors->at[tensor->of];
+    RtTensor filled = *weight;
+    filled.dtype = tensor->dtype;
+    uint32_t master = rt_tensor_of(tensors, tensor->of, PLAN_STATE_MASTER);
+    InitJob job = {.tensor = &filled,
+                   .share = rt_share(tensors, tensor, tensors->self),
+                   .wide = master == UINT32_MAX || master == index ? DTYPE_NONE
+                                                                   : tensors->at[master].dtype,
+                   .stream = rt_random_stream(seed, weight->name)};
+    job.to = arena + tensors->plan->states[tensor->state].offset +
+             job.share.at * (int64_t)dtype_bytes(tensor->dtype);
+    rt_chunks_run((uint64_t)(job.share.n + CHUNK - 1) / CHUNK, fill_chunk, &job);
 }
 
-static void init_with_master(const RtPlan *plan, unsigned char *arena, uint32_t state,
-                             uint32_t master, uint64_t seed)
+void rt_init_all(const RtTensors *tensors, unsigned char *arena, uint64_t seed)
 {
-    InitJob job = {.state = &plan->states[state],
-                   .master = master == UINT32_MAX ? NULL : &plan->states[master],
-                   .arena = arena,
-                   .stream = rt_random_stream(seed, rt_plan_string(plan, plan->states[state].name)),
-                   .numel = (uint64_t)rt_state_numel(&plan->states[state])};
-    rt_chunks_run((job.numel + CHUNK - 1) / CHUNK, fill_chunk, &job);
-}
-
-void rt_init_state(const RtPlan *plan, unsigned char *arena, uint32_t state, uint64_t seed)
-{
-    init_with_master(plan, arena, state, rt_state_of(plan, state, PLAN_STATE_MASTER), seed);
-}
-
-void rt_init_all(const RtPlan *plan, unsigned char *arena, uint64_t seed)
-{
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (plan->states[i].kind == PLAN_STATE_PARAM || plan->states[i].kind == PLAN_STATE_BUFFER)
-            rt_init_state(plan, arena, i, seed);
+    for (uint32_t i = 0; i < tensors->n; i++)
+        if (rt_is_weight(&tensors->at[i]) || tensors->at[i].kind == PLAN_STATE_MASTER)
+            rt_init_tensor(tensors, arena, i, seed);
 }

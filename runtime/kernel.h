@@ -14,6 +14,8 @@ typedef struct RtCall {
     void *workspace;
     const StepKernel *code; /* kernel `fused` */
     const int64_t *random;  /* step, seed, index of the step's first sample */
+    struct RtGroup *group; /* of kernels with a parameter `comm`; NULL: one rank */
+    uint32_t member;       /* this rank's place in it */
     struct RtFault *fault; /* where a kernel reports what stops the run (an id outside its table) */
 } RtCall;
 

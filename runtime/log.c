@@ -12,19 +12,21 @@
 static const double peak_flops = 989.4e12;
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-Status rt_log_open(Session *s, const RtPlan *plan, const char *path, bool append, RtLog *out_log)
+Status rt_log_open(Session *s, const Rt *rt, const char *path, bool append, RtLog *out_log)
 {
-    const PlanHeader *header = plan->header;
+    const PlanHeader *header = rt->plan.header;
+    bool first = rt_is_first(rt->world);
     *out_log = (RtLog){
         .s = s,
         .path = path,
-        .out = STDOUT_FILENO,
+        .out = first ? STDOUT_FILENO : -1,
         .fd = -1,
-        .tokens = (double)(header->micro_batches * header->batch * header->seq),
+        .tokens = (double)(rt_global_batch(rt) * header->seq),
+        .ranks = rt->world ? rt->world->size : 1,
         .flops = (double)header->flops_per_step,
         .arena_bytes = header->arena_bytes,
     };
-    if (!path)
+    if (!path || !first)
         return STATUS_OK;
     out_log->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666);
     if (out_log->fd >= 0)
@@ -91,7 +93,7 @@ int rt_log_step_json(const RtLog *log, const RtStepResult *r, double seconds, ch
         "\"num_label_tokens\": %lld, \"step_time_s\": %s, \"skipped\": %s}\n",
         (long long)r->step, rt_json_f64(r->loss).text, rt_json_f64(r->norm).text,
         rt_json_f32(r->lr).text, (unsigned long long)log->arena_bytes, rt_json_f64(tps).text,
-        rt_json_f64(tps).text, rt_json_f64(log->flops / seconds / peak_flops).text,
+        rt_json_f64(tps / log->ranks).text, rt_json_f64(log->flops / seconds / peak_flops).text,
         (long long)r->targets, rt_json_f64(seconds).text, r->skipped ? "true" : "false"));
 }
 

@@ -12,13 +12,15 @@ typedef struct RtLog {
     const char *path;
     int out, fd;   /* standard output, or -1 for silence; the log file, or -1 */
     double tokens; /* of the global batch */
-    double flops;  /* of a step, without replays */
+    double flops;  /* of a step of one rank, without replays */
+    double ranks;
     uint64_t arena_bytes;
     bool failed; /* the log file could not be written; said once */
 } RtLog;
 
-/* path NULL: no file. A resumed run goes on in the file that is there. */
-Status rt_log_open(Session *s, const RtPlan *plan, const char *path, bool append, RtLog *out_log);
+/* path NULL: no file; a rank other than 0 is silent. A resumed run goes on in the file that is
+ * there. */
+Status rt_log_open(Session *s, const Rt *rt, const char *path, bool append, RtLog *out_log);
 void rt_log_close(RtLog *log);
 
 void rt_log_step(RtLog *log, const RtStepResult *result, double seconds);

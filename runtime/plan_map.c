@@ -84,6 +84,126 @@ static uint64_t dims_bytes(uint32_t dtype, uint32_t rank, const int64_t *dim)
 
 /* -- records -- */
 
+static uint64_t mesh_size(const PlanMesh *m, uint32_t axes)
+{
+    const struct {
+        uint32_t axis, n;
+    } sizes[] = {{PLAN_AXIS_TP, m->tp},
+                 {PLAN_AXIS_DP, m->dp},
+                 {PLAN_AXIS_DPR, m->dpr},
+                 {PLAN_AXIS_PP, m->pp}};
+    uint64_t size = 1;
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (axes & sizes[i].axis && sizes[i].n)
+            size *= sizes[i].n < 1u << 20 ? sizes[i].n : 1u << 20;
+    return size;
+}
+
+static uint64_t members(const Reader *r, const PlanComm *comm)
+{
+    return comm->group ? comm->group : mesh_size(&r->plan->header->mesh, comm->axes);
+}
+
+/* A kernel's communicator exists, and has as many members as the kernel counts on. */
+static const char *comm_fault(const Reader *r, uint32_t kernel, const PlanParam *p)
+{
+#define COMM(kernel, ranks) [PLAN_KERNEL_##kernel] = {1 + PLAN_##kernel##_comm, ranks}
+    static const struct {
+        uint32_t comm, ranks; /* 1 + the parameter's index; 0: none */
+    } at[PLAN_KERNEL_COUNT] = {
+        COMM(all_gather, 1 + PLAN_all_gather_ranks),
+        COMM(reduce_scatter, 1 + PLAN_reduce_scatter_ranks),
+        COMM(all_reduce, 1 + PLAN_all_reduce_ranks),
+        COMM(embed_part, 0),
+        COMM(embed_part_grad, 0),
+        COMM(lm_loss_part, 0),
+        COMM(lm_loss_part_grad, 0),
+        COMM(norm_sq, 0),
+        COMM(adamw, 0),
+        COMM(sgd, 0),
+    };
+#undef COMM
+    const PlanHeader *h = r->plan->header;
+    if (!at[kernel].comm)
+        return NULL;
+    int64_t comm = p[at[kernel].comm - 1].i;
+    bool one = !comm && mesh_size(&h->mesh, UINT32_MAX) == 1 && !at[kernel].ranks;
+    if (!one && (comm < 0 || (uint64_t)comm >= r->plan->n_comms))
+        return "its communicator does not exist";
+    if (at[kernel].ranks &&
+        (uint64_t)p[at[kernel].ranks - 1].i != members(r, &r->plan->comms[comm]))
+        return "its communicator has another number of members";
+    return NULL;
+}
+
+/* An update goes over all of a weight, or over the rank's part of it. */
+static const char *parts_fault(const Reader *r, const PlanInstr *instr, const PlanTensor *t,
+                               const PlanParam *p)
+{
+    bool adamw = instr->kernel == PLAN_KERNEL_adamw;
+    if (!adamw && instr->kernel != PLAN_KERNEL_sgd)
+        return NULL;
+    int64_t whole = adamw ? t[PLAN_T_adamw_w].numel : t[PLAN_T_sgd_w].numel,
+            part = adamw ? t[PLAN_T_adamw_g].numel : t[PLAN_T_sgd_g].numel,
+            comm = adamw ? p[PLAN_adamw_comm].i : p[PLAN_sgd_comm].i;
+    if (whole == part)
+        return NULL;
+    if ((uint64_t)comm >= r->plan->n_comms ||
+        whole != rt_size_mul((int64_t)members(r, &r->plan->comms[comm]), part))
+        return "its weight has not as many parts as there are ranks";
+    return NULL;
+}
+
+static const char *comm_record_fault(const Reader *r, const PlanComm *comm)
+{
+    uint64_t n = mesh_size(&r->plan->header->mesh, comm->axes);
+    if (!is_string(r, comm->name))
+        return "its name lies outside the strings";
+    if (comm->axes & ~(uint32_t)(PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP))
+        return "an axis of it does not exist";
+    return comm->group && n % comm->group ? "its groups do not divide its members" : NULL;
+}
+
+static const char *split_fault(const PlanPiece *piece)
+{
+    if (piece->split == PLAN_WHOLE)
+        return NULL;
+    if (piece->split >= piece->rank || piece->outer < 1 || piece->parts < 1 || piece->chunk < 1 ||
+        piece->inner < 1)
+        return "the dim that it divides does not exist";
+    int64_t dim = piece->dim[piece->split];
+    int64_t covered = rt_size_mul(rt_size_mul(piece->outer, piece->parts),
+                                  rt_size_mul(piece->chunk, piece->inner));
+    return covered == dim || (piece->outer == 1 && covered > dim)
+               ? NULL
+               : "its parts are not the whole dim";
+}
+
+static const char *piece_fault(const Reader *r, const PlanPiece *piece)
+{
+    const RtPlan *plan = r->plan;
+    if (!is_string(r, piece->name) || !is_string(r, piece->file))
+        return "its name lies outside the strings";
+    if (piece->state >= plan->n_states || (piece > plan->pieces && piece[-1].state > piece->state))
+        return "its state does not exist, or the pieces are not in their states' order";
+    const PlanState *state = &plan->states[piece->state];
+    if (piece->flat & ~(uint32_t)(PLAN_AXIS_DP | PLAN_AXIS_DPR) || piece->kind > PLAN_STATE_BUFFER)
+        return "its kind or axes do not exist";
+    int64_t parts = (int64_t)mesh_size(&plan->header->mesh, piece->flat), local = 1;
+    int64_t whole = rt_size_mul((int64_t)(state->bytes / dtype_bytes((DType)state->dtype)), parts);
+    if (dims_bytes(state->dtype, piece->rank, piece->dim) == UINT64_MAX)
+        return "its dims are impossible";
+    const char *fault = split_fault(piece);
+    if (fault)
+        return fault;
+    for (uint32_t i = 0; i < piece->rank; i++)
+        local = rt_size_mul(local, i == piece->split ? piece->outer * piece->chunk * piece->inner
+                                                     : piece->dim[i]);
+    if (local != piece->numel || piece->begin < 0 || piece->begin > whole - local)
+        return "it ends outside its state";
+    return NULL;
+}
+
 static const char *instr_fault(const Reader *r, const PlanInstr *instr)
 {
     const RtPlan *plan = r->plan;
@@ -118,6 +238,10 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
     const PlanTensor *tensors = plan->tensors + instr->first_tensor;
     const PlanParam *params = plan->params + instr->first_param;
     PlanTarget target = (PlanTarget)plan->header->target;
+    const char *wrong = comm_fault(r, instr->kernel, params);
+    wrong = wrong ? wrong : parts_fault(r, instr, tensors, params);
+    if (wrong)
+        return wrong;
     const char *fault = rt_plan_shape_fault(target, instr, tensors, params);
     if (fault || fused || target == PLAN_TARGET_CUDA)
         return fault;
@@ -185,8 +309,10 @@ static const char *grad_fault(const Reader *r, const PlanGrad *grad)
 {
     if (grad->state >= r->plan->n_states)
         return "its parameter does not exist";
-    const PlanState *state = &r->plan->states[grad->state];
-    return dense_fault(r, &grad->tensor, state->rank, state->dim);
+    if (grad->layout >= r->plan->n_states)
+        return "the state whose layout it has does not exist";
+    const PlanState *layout = &r->plan->states[grad->layout];
+    return dense_fault(r, &grad->tensor, layout->rank, layout->dim);
 }
 
 /* -- the header and its tables -- */
@@ -195,6 +321,10 @@ static Status map_table(Reader *r, const char *name, const PlanTable *table, uin
                         const void **out_records, uint64_t *out_n)
 {
     bool aligned = record_bytes == 1 || table->offset % 8 == 0;
+    *out_records = NULL;
+    *out_n = 0;
+    if (!table->count && !table->offset)
+        return STATUS_OK; /* none, and no place for it */
     if (!aligned || table->offset < sizeof(PlanHeader) || table->offset > r->n_bytes ||
         table->count > (r->n_bytes - table->offset) / record_bytes) {
         diag(r->s, no_span, plan_record, name, 0ull, "the table lies outside the plan");
@@ -245,6 +375,8 @@ static Status map_tables(Reader *r)
     MAP_TABLE(r, PlanKept, kept);
     MAP_TABLE(r, PlanGrad, grads);
     MAP_TABLE(r, PlanOutside, outside);
+    MAP_TABLE(r, PlanComm, comms);
+    MAP_TABLE(r, PlanPiece, pieces);
     const RtPlan *plan = r->plan;
     if (!plan->n_strings || plan->n_strings > UINT32_MAX || plan->strings[0] ||
         plan->strings[plan->n_strings - 1])
@@ -323,6 +455,8 @@ static Status check_records(Reader *r)
     CHECK_EACH(r, tensors, "tensor", tensor_fault);
     CHECK_EACH(r, deaths, "death", death_fault);
     CHECK_EACH(r, states, "state", state_fault);
+    CHECK_EACH(r, comms, "communicator", comm_record_fault);
+    CHECK_EACH(r, pieces, "piece", piece_fault);
     CHECK_EACH(r, inputs, "input", input_fault);
     CHECK_EACH(r, kept, "kept value", kept_fault);
     CHECK_EACH(r, grads, "gradient", grad_fault);

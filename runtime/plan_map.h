@@ -18,9 +18,11 @@ typedef struct RtPlan {
     const PlanKept *kept;
     const PlanGrad *grads;
     const PlanOutside *outside;
+    const PlanComm *comms;
+    const PlanPiece *pieces;
     const char *strings;
     uint64_t n_instrs, n_eval_instrs, n_tensors, n_params, n_deaths, n_states, n_inputs, n_kept,
-        n_grads, n_outside, n_strings;
+        n_grads, n_outside, n_comms, n_pieces, n_strings;
 } RtPlan;
 
 /* Checks everything that running relies on: magic, version, hash, table bounds, string terminators,

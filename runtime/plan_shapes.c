@@ -3,14 +3,21 @@
 #include "base/dtype.h"
 #include "runtime/abi/workspace_cuda.h"
 
+#define BIT(name) UINT64_C(1) << PLAN_KERNEL_##name
+/* kernels with more tensors behind the declared ones */
+#define VARIADIC                                                                                   \
+    (BIT(fused) | BIT(concat) | BIT(grad_norm) | BIT(flat_pack) | BIT(sum_scalars))
+_Static_assert(PLAN_KERNEL_COUNT <= 64, "a bit for each kernel");
+
 static const RtKernelShape shapes[] = {
 #define KERNEL(name, doc, tensors, params, workspace)                                              \
     {#name, PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS,                                         \
-     PLAN_KERNEL_##name == PLAN_KERNEL_fused || PLAN_KERNEL_##name == PLAN_KERNEL_concat ||        \
-         PLAN_KERNEL_##name == PLAN_KERNEL_grad_norm},
+     VARIADIC >> PLAN_KERNEL_##name & 1},
 #include "runtime/abi/kernels.def"
 #undef KERNEL
 };
+#undef VARIADIC
+#undef BIT
 
 const RtKernelShape *rt_kernel_shape(uint32_t kernel)
 {
@@ -63,7 +70,7 @@ static void must(Question *q, int tensor, int64_t numel, unsigned dtypes)
     may(q, tensor, numel, dtypes);
 }
 
-static int64_t count(Question *q, int param)
+static int64_t param_count(Question *q, int param)
 {
     if (q->p[param].i < 1)
         refuse(q, "a size is not positive");
@@ -75,7 +82,7 @@ static int64_t mul(int64_t a, int64_t b)
     return rt_size_mul(a, b);
 }
 
-#define COUNT(kernel, name) int64_t name = count(q, PLAN_##kernel##_##name)
+#define COUNT(kernel, name) int64_t name = param_count(q, PLAN_##kernel##_##name)
 #define MUST(kernel, name, numel, dtypes) must(q, PLAN_T_##kernel##_##name, numel, dtypes)
 #define MAY(kernel, name, numel, dtypes) may(q, PLAN_T_##kernel##_##name, numel, dtypes)
 
@@ -264,10 +271,17 @@ static void shape_loss_mean(Question *q)
     MUST(loss_mean, inverse, 1, WIDE);
 }
 
+/* Where all ranks hold a weight that each updates a part of, it is larger than the gradient;
+ * plan_map.c knows how many parts there are. */
+static int64_t updated(Question *q, int weight, int gradient)
+{
+    must(q, weight, q->t[weight].numel, REALS);
+    return q->t[gradient].numel;
+}
+
 static void shape_adamw(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_adamw_w].numel;
-    MUST(adamw, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_adamw_w, PLAN_T_adamw_g);
     MUST(adamw, g, numel, REALS);
     MUST(adamw, m, numel, REALS);
     MUST(adamw, v, numel, REALS);
@@ -279,8 +293,7 @@ static void shape_adamw(Question *q)
 
 static void shape_sgd(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_sgd_w].numel;
-    MUST(sgd, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_sgd_w, PLAN_T_sgd_g);
     MUST(sgd, g, numel, REALS);
     MAY(sgd, m, numel, REALS);
     MAY(sgd, master, numel, WIDE);
@@ -294,6 +307,138 @@ static void shape_advance(Question *q)
     MUST(advance, step, 1, I64);
     MUST(advance, skipped, 1, I64);
     MUST(advance, coef, 1, WIDE);
+}
+
+static void dense(Question *q, int tensor)
+{
+    const PlanTensor *t = &q->t[tensor];
+    if (t->run != t->pitch && t->run < t->numel)
+        refuse(q, "a tensor that ranks exchange is not dense");
+}
+
+static void shape_all_gather(Question *q)
+{
+    COUNT(all_gather, ranks);
+    COUNT(all_gather, count);
+    MUST(all_gather, y, mul(ranks, count), UINT32_MAX);
+    MAY(all_gather, x, count, UINT32_MAX);
+    dense(q, PLAN_T_all_gather_y);
+    dense(q, PLAN_T_all_gather_x);
+    if (q->t[PLAN_T_all_gather_x].offset != PLAN_ABSENT &&
+        q->t[PLAN_T_all_gather_y].dtype != q->t[PLAN_T_all_gather_x].dtype)
+        refuse(q, "a gather changes the dtype");
+}
+
+static void shape_reduce_scatter(Question *q)
+{
+    COUNT(reduce_scatter, ranks);
+    COUNT(reduce_scatter, count);
+    MUST(reduce_scatter, y, count, REALS);
+    MUST(reduce_scatter, x, mul(ranks, count), REALS);
+    dense(q, PLAN_T_reduce_scatter_y);
+    dense(q, PLAN_T_reduce_scatter_x);
+}
+
+static void shape_all_reduce(Question *q)
+{
+    COUNT(all_reduce, ranks);
+    COUNT(all_reduce, count);
+    (void)ranks;
+    MUST(all_reduce, y, count, REALS | I64);
+    MUST(all_reduce, x, count, REALS | I64);
+    dense(q, PLAN_T_all_reduce_y);
+    dense(q, PLAN_T_all_reduce_x);
+    if ((q->t[PLAN_T_all_reduce_x].dtype == DTYPE_I64) !=
+        (q->t[PLAN_T_all_reduce_y].dtype == DTYPE_I64))
+        refuse(q, "a sum mixes whole numbers and others");
+    if (q->p[PLAN_all_reduce_op].i < 0 || q->p[PLAN_all_reduce_op].i > PLAN_MAX)
+        refuse(q, "an unknown kind of reduction");
+}
+
+static void shape_flat_pack(Question *q)
+{
+    int64_t n = q->p[PLAN_flat_pack_n].i, total = 0;
+    if (n < 1 || (uint64_t)n != q->n_tensors - 1) {
+        refuse(q, "the number of parts is not what the parameter says");
+        return;
+    }
+    MUST(flat_pack, y, q->t[PLAN_T_flat_pack_y].numel, REALS);
+    for (uint32_t i = 1; i < q->n_tensors; i++) {
+        may(q, (int)i, q->t[i].numel, REALS);
+        total = total > INT64_MAX - q->t[i].numel ? INT64_MAX : total + q->t[i].numel;
+    }
+    if (total > q->t[PLAN_T_flat_pack_y].numel)
+        refuse(q, "the parts are larger than the whole");
+}
+
+static void shape_invert_count(Question *q)
+{
+    MUST(invert_count, inverse, 1, WIDE);
+    MUST(invert_count, count, 1, I64);
+}
+
+static void shape_sum_scalars(Question *q)
+{
+    MUST(sum_scalars, y, 1, F64);
+    if (q->p[PLAN_sum_scalars_n].i < 0 || (uint64_t)q->p[PLAN_sum_scalars_n].i != q->n_tensors - 1)
+        refuse(q, "the number of parts is not what the parameter says");
+    for (uint32_t i = PLAN_T_sum_scalars_TENSORS; i < q->n_tensors; i++)
+        must(q, (int)i, 1, F64);
+}
+
+static void shape_embed_part(Question *q)
+{
+    COUNT(embed_part, tokens);
+    COUNT(embed_part, width);
+    COUNT(embed_part, rows);
+    MUST(embed_part, y, mul(tokens, width), REALS);
+    MUST(embed_part, table, mul(rows, width), REALS);
+    MUST(embed_part, ids, tokens, I32);
+}
+
+static void shape_embed_part_grad(Question *q)
+{
+    COUNT(embed_part_grad, tokens);
+    COUNT(embed_part_grad, width);
+    COUNT(embed_part_grad, rows);
+    MUST(embed_part_grad, dtable, mul(rows, width), REALS);
+    MUST(embed_part_grad, ids, tokens, I32);
+    MUST(embed_part_grad, dy, mul(tokens, width), REALS);
+}
+
+static void shape_lm_loss_part(Question *q)
+{
+    COUNT(lm_loss_part, tokens);
+    COUNT(lm_loss_part, width);
+    COUNT(lm_loss_part, vocab);
+    MUST(lm_loss_part, part, mul(2, tokens), WIDE);
+    MUST(lm_loss_part, h, mul(tokens, width), REALS);
+    MUST(lm_loss_part, w, mul(vocab, width), REALS);
+    MUST(lm_loss_part, targets, tokens, I32);
+}
+
+static void shape_lm_loss_join(Question *q)
+{
+    COUNT(lm_loss_join, tokens);
+    COUNT(lm_loss_join, n);
+    MUST(lm_loss_join, loss, 1, WIDE);
+    MAY(lm_loss_join, lse, tokens, WIDE);
+    MUST(lm_loss_join, parts, mul(n, mul(2, tokens)), WIDE);
+    MUST(lm_loss_join, targets, tokens, I32);
+}
+
+static void shape_lm_loss_part_grad(Question *q)
+{
+    COUNT(lm_loss_part_grad, tokens);
+    COUNT(lm_loss_part_grad, width);
+    COUNT(lm_loss_part_grad, vocab);
+    MAY(lm_loss_part_grad, dh, mul(tokens, width), REALS);
+    MAY(lm_loss_part_grad, dw, mul(vocab, width), REALS);
+    MUST(lm_loss_part_grad, seed, 1, WIDE);
+    MUST(lm_loss_part_grad, h, mul(tokens, width), REALS);
+    MUST(lm_loss_part_grad, w, mul(vocab, width), REALS);
+    MUST(lm_loss_part_grad, targets, tokens, I32);
+    MUST(lm_loss_part_grad, lse, tokens, WIDE);
 }
 
 static uint64_t workspace_bytes(PlanTarget target, const PlanInstr *instr,

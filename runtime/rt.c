@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 
@@ -48,6 +49,7 @@ static Status prepare(Rt *rt, const RtKernel *kernels)
         .program = rt->program,
         .kernels = kernels,
         .arena = &rt->arena,
+        .groups = rt->groups,
         .random = rt->random,
         .fault = &rt->fault,
     };
@@ -90,6 +92,37 @@ static Status prepare_device(Rt *rt, const RtConfig *config)
     return rt->kind->prepare(rt->device, &device);
 }
 
+enum { DATA_AXES = PLAN_AXIS_DP | PLAN_AXIS_DPR };
+
+static Status open_world(Rt *rt)
+{
+    const RtPlan *plan = &rt->plan;
+    PlanMesh mesh = rt_mesh(plan->header);
+    rt->n_data = rt_mesh_axes_size(&mesh, DATA_AXES);
+    rt->agreed = true;
+    TRY(rt_world_open(rt->s, plan->header, rt->settings.timeout_minutes * 60, &rt->world));
+    if (!rt->world)
+        return STATUS_OK;
+    rt->data_rank = rt_mesh_axes_place(&mesh, DATA_AXES, rt->world->rank);
+    rt->groups = ARENA_ARRAY(rt->s->arena, RtGroup, plan->n_comms);
+    for (uint64_t i = 0; i < plan->n_comms; i++)
+        rt_group_open(rt->world, &plan->comms[i], rt_plan_string(plan, plan->comms[i].name),
+                      &rt->groups[i]);
+    return STATUS_OK;
+}
+
+/* One per processor; ranks of one machine share its processors. */
+static uint32_t threads_of(const Rt *rt, const RtConfig *config)
+{
+    uint32_t cpus = rt_cpus(), share = cpus;
+    if (rt->kind || config->threads)
+        return rt->kind ? 1 : config->threads;
+    if (rt->world)
+        share = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) / rt_local_ranks();
+    share = share < cpus ? share : cpus;
+    return share ? share : 1;
+}
+
 static Status open_all(Rt *rt, const RtConfig *config)
 {
     Session *s = rt->s;
@@ -104,13 +137,14 @@ static Status open_all(Rt *rt, const RtConfig *config)
     TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &rt->plan));
     const PlanHeader *header = rt->plan.header;
     TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
-    TRY(rt_pool_new(s, rt->kind ? 1 : config->threads ? config->threads : rt_cpus(),
-                    header->thread_scratch_bytes, &rt->pool));
+    TRY(open_world(rt));
+    TRY(rt_pool_new(s, threads_of(rt, config), header->thread_scratch_bytes, &rt->pool));
     TRY(rt_arena_map(s, header->arena_bytes, &rt->arena));
     rt->seed_given = config->seed != NULL;
     rt->seed = config->seed ? *config->seed : rt->settings.seed;
     rt->checking = config->check;
     rt_progress_init(&rt->progress);
+    rt->progress.on &= rt_is_first(rt->world);
     rt->check = (RtCheck){.s = s, .plan = &rt->plan, .arena = &rt->arena, .exec = &rt->train};
     return rt->kind ? prepare_device(rt, config) : prepare_host(rt, config);
 }
@@ -120,15 +154,22 @@ Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, R
     Rt *rt = ARENA_NEW(s->arena, Rt);
     rt->s = s;
     rt->program = program;
-    Status status = open_all(rt, config);
+    Status status = rt_agree(rt, open_all(rt, config));
     if (status == STATUS_OK)
         *out_rt = rt;
     else
-        rt_close(rt);
+        rt_close(rt, status);
     return status;
 }
 
-void rt_close(Rt *rt)
+Status rt_agree(Rt *rt, Status status)
+{
+    status = rt_world_agree(rt->world, status);
+    rt->agreed = !rt->world || !rt->world->lost[0];
+    return status;
+}
+
+void rt_close(Rt *rt, Status status)
 {
     if (!rt)
         return;
@@ -138,6 +179,14 @@ void rt_close(Rt *rt)
     rt_pool_free(rt->pool);
     rt->pool = NULL;
     rt_arena_unmap(&rt->arena);
+    rt_world_close(rt->world, status, rt->agreed);
+    rt->world = NULL;
+}
+
+int64_t rt_global_batch(const Rt *rt)
+{
+    const PlanHeader *header = rt->plan.header;
+    return header->micro_batches * header->batch * (int64_t)rt->n_data;
 }
 
 void rt_resumed(Rt *rt)
@@ -145,9 +194,9 @@ void rt_resumed(Rt *rt)
     const PlanScalars *scalars = &rt->plan.header->scalars;
     const int64_t *sample0 = scalar_at(rt, scalars->sample0), *step = scalar_at(rt, scalars->step);
     const int64_t *seed = scalar_at(rt, scalars->seed), *skipped = scalar_at(rt, scalars->skipped);
-    rt->steps_done = sample0 ? *sample0 / (rt->plan.header->micro_batches * rt->plan.header->batch)
-                     : step  ? *step
-                             : 0;
+    rt->steps_done = sample0 ? *sample0 / rt_global_batch(rt) : step ? *step : 0;
+    if (rt->world)
+        rt->world->steps_done = rt->steps_done;
     rt->skips = skipped ? *skipped : 0;
     rt->resumed = true;
     if (seed && !rt->seed_given)
@@ -161,7 +210,7 @@ Status rt_before_save(Rt *rt)
         if (rt->plan.states[i].kind != PLAN_STATE_ACC)
             TRY(rt->kind->get(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes));
     put_i64(rt, header->scalars.seed, rt->seed);
-    put_i64(rt, header->scalars.sample0, rt->steps_done * header->micro_batches * header->batch);
+    put_i64(rt, header->scalars.sample0, rt->steps_done * rt_global_batch(rt));
     return STATUS_OK;
 }
 
@@ -236,6 +285,13 @@ static Status run(Rt *rt, const RtExec *exec, uint64_t from, uint64_t to)
         return STATUS_OK;
     const PlanInstr *instr = &exec->instrs[at];
     rt_progress_end(&rt->progress);
+    rt->agreed = false;
+    if (rt->world && rt->world->lost[0]) {
+        diag(rt->s, no_span, run_lost, (long long)(rt->steps_done + 1),
+             rt_plan_string(&rt->plan, instr->name), rt_plan_file(&rt->plan, instr->file),
+             instr->line, rt->fault.message, (long long)rt->steps_done);
+        return STATUS_ENV;
+    }
     diag(rt->s, no_span, run_fault, (long long)(rt->steps_done + 1),
          rt_plan_string(&rt->plan, instr->name), rt_plan_file(&rt->plan, instr->file), instr->line,
          rt->fault.message);
@@ -251,7 +307,8 @@ static void set_scalars(Rt *rt, float lr)
         *lr_at = lr;
     rt->random[0] = rt->steps_done;
     rt->random[1] = rt->seed;
-    rt->random[2] = rt->steps_done * header->micro_batches * header->batch;
+    rt->random[2] = rt->steps_done * rt_global_batch(rt) +
+                    rt->data_rank * header->micro_batches * header->batch;
     put_i64(rt, scalars->seed, rt->seed);
     put_i64(rt, scalars->sample0, rt->random[2]);
 }
@@ -326,6 +383,8 @@ Status rt_step_end(Rt *rt, RtStepResult *out_result)
         rt_profile_end(rt->profile);
     rt_progress_end(&rt->progress);
     rt->steps_done++;
+    if (rt->world)
+        rt->world->steps_done = rt->steps_done;
     read_scalars(rt, rt->lr, out_result);
     rt->skips = out_result->skipped ? rt->skips + 1 : 0;
     return STATUS_OK;

@@ -3,6 +3,7 @@
 #define RUNTIME_RT_H
 
 #include "runtime/check.h"
+#include "runtime/comm.h"
 #include "runtime/device.h"
 #include "runtime/exec.h"
 #include "runtime/profile.h"
@@ -24,6 +25,10 @@ typedef struct Rt {
     const StepProgram *program;
     RtPlan plan;
     RtSettings settings;
+    RtWorld *world;   /* NULL: one rank */
+    RtGroup *groups;  /* by the plan's comms */
+    uint32_t n_data, data_rank; /* ranks that read different rows; this one among them */
+    bool agreed;      /* all ranks are at the same place, with the same status */
     RtArena arena;
     RtPool *pool;
     RtExec train, eval;
@@ -54,7 +59,8 @@ typedef struct RtStepResult {
 } RtStepResult;
 
 Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, Rt **out_rt);
-void rt_close(Rt *rt);
+/* status: how the run went; matters to the other ranks. */
+void rt_close(Rt *rt, Status status);
 
 /* What stands before the first step: gradients and kept values are all there when `before_update`
  * is called (it may be NULL), and neither clipped nor used. */
@@ -81,6 +87,11 @@ Status rt_before_save(Rt *rt);
 void rt_check_loaded(Rt *rt);
 /* The same, and takes the states over to the device: once they have been loaded. */
 Status rt_loaded(Rt *rt);
+
+/* All ranks come here with what they have done, and go on with the worst of their statuses. */
+Status rt_agree(Rt *rt, Status status);
+
+int64_t rt_global_batch(const Rt *rt); /* samples of a step, over all ranks */
 
 int32_t *rt_input(const Rt *rt, const char *name,
                   int64_t micro_batch); /* NULL: the plan has no such input */

@@ -24,6 +24,11 @@ static Status check_plan(RtRun *run)
              "build with `--target cuda`"));
     TRY(need(run->s, o->no_graph ? "--no-graph" : NULL, run->rt->kind != NULL, "a device",
              "build with `--target cuda`"));
+    if (run->rt->world && (o->dump_values || o->profile)) {
+        diag(run->s, no_span, ranks_option, o->dump_values ? "--dump-values" : "--profile",
+             run->rt->world->size);
+        return STATUS_USER;
+    }
     return need(run->s, o->eval ? "--eval" : NULL, plan->n_eval_instrs, "an evaluation",
                 "the recipe it was built from has none");
 }
@@ -40,6 +45,8 @@ static Status open_data(RtRun *run)
         .path = path,
         .seed = (uint64_t)(o->seed != RT_OPTION_ABSENT ? o->seed : settings->data_seed),
         .ignore_index = settings->ignore_index,
+        .n_ranks = run->rt->n_data,
+        .rank = run->rt->data_rank,
     };
     TRY(rt_data_open(run->s, &run->rt->plan, &options, &run->data));
     if (settings->dataset && !path && !o->batch)
@@ -63,7 +70,8 @@ static Status open_eval(RtRun *run)
             (long long)settings->val_every_steps);
     if (!path)
         return STATUS_OK;
-    RtDataOptions options = {.path = path, .eval = true, .ignore_index = settings->ignore_index};
+    RtDataOptions options = {.path = path, .eval = true, .ignore_index = settings->ignore_index,
+                             .n_ranks = run->rt->n_data, .rank = run->rt->data_rank};
     return rt_data_open(run->s, &run->rt->plan, &options, &run->eval_data);
 }
 
@@ -76,16 +84,17 @@ static Status load_weights(RtRun *run)
     const char *dir = o->weights ? o->weights : rt->settings.weights_dir;
     if (o->resume) {
         uint64_t position;
-        TRY(rt_checkpoint_resume(run->s, &rt->plan, rt->arena.base, o->resume, &run->weights,
-                                 &position));
+        TRY(rt_checkpoint_resume(run->s, rt->world, &rt->plan, rt->arena.base, o->resume,
+                                 &run->weights, &position));
         rt_data_seek(run->data, position);
         rt_resumed(rt);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
     } else if (dir) {
-        TRY(rt_weights_load(run->s, &rt->plan, rt->arena.base, dir, &run->weights));
+        TRY(rt_weights_load(run->s, rt->world, &rt->plan, rt->arena.base, dir, &run->weights));
         rt_log_note(&run->log, "weights | %s", dir);
     } else {
-        TRY(rt_weights_init(run->s, &rt->plan, rt->arena.base, (uint64_t)rt->seed, &run->weights));
+        TRY(rt_weights_init(run->s, rt->world, &rt->plan, rt->arena.base, (uint64_t)rt->seed,
+                            &run->weights));
         rt_log_note(&run->log, "weights | from seed %lld", (long long)rt->seed);
     }
     return rt_loaded(rt);
@@ -134,10 +143,15 @@ static void say_plan(RtRun *run)
     char text[32];
     rt_log_note(&run->log,
                 "arena | %llu B (%s) planned, %llu B allocated | %u threads | %lld micro-batches "
-                "of %lld x %lld",
+                "of %lld x %lld%s",
                 (unsigned long long)h->arena_bytes, rt_bytes_text(h->arena_bytes, text),
                 (unsigned long long)rt->arena.bytes, rt_pool_threads(rt->pool),
-                (long long)h->micro_batches, (long long)h->batch, (long long)h->seq);
+                (long long)h->micro_batches, (long long)h->batch, (long long)h->seq,
+                rt->world ? " on each rank" : "");
+    if (rt->world)
+        rt_log_note(&run->log, "ranks | %u: tp %u, dp %u, dpr %u, pp %u | over %s", rt->world->size,
+                    rt->world->mesh.tp, rt->world->mesh.dp, rt->world->mesh.dpr, rt->world->mesh.pp,
+                    rt->world->transport->name);
 }
 
 /* What must not stay silent of the data and the weights, once both are there. */
@@ -153,11 +167,11 @@ static Status prepare(RtRun *run)
     Rt *rt = run->rt;
     bool bench = o->bench != RT_OPTION_ABSENT;
     TRY(check_plan(run));
-    TRY(rt_log_open(run->s, &rt->plan, o->log, o->resume != NULL, &run->log));
+    TRY(rt_log_open(run->s, rt, o->log, o->resume != NULL, &run->log));
     say_plan(run);
     run->saved_at = -1;
     run->save_dir = bench ? NULL : o->save ? o->save : rt->settings.save_dir;
-    if (run->save_dir)
+    if (run->save_dir && rt_is_first(rt->world))
         TRY(rt_checkpoint_check(run->s, run->save_dir));
     TRY(open_data(run));
     TRY(open_eval(run));
@@ -169,13 +183,13 @@ static Status prepare(RtRun *run)
     return STATUS_OK;
 }
 
-static void close_run(RtRun *run)
+static void close_run(RtRun *run, Status status)
 {
     rt_weights_release(&run->weights);
     rt_data_close(run->eval_data);
     rt_data_close(run->data);
     rt_log_close(&run->log);
-    rt_close(run->rt);
+    rt_close(run->rt, status);
     rt_signals_free(run->signals);
 }
 
@@ -235,9 +249,11 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
     if (status == STATUS_OK)
         status = rt_open(s, program, &config, &run.rt);
     if (status == STATUS_OK)
-        status = prepare(&run);
+        status = rt_agree(run.rt, prepare(&run));
     if (status == STATUS_OK)
         status = options.bench != RT_OPTION_ABSENT ? rt_bench(&run) : rt_train(&run);
-    close_run(&run);
+    if (status == STATUS_OK)
+        status = rt_agree(run.rt, status);
+    close_run(&run, status);
     return status;
 }

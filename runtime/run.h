@@ -39,6 +39,8 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
                          const RtDeviceKind *device, int argc, char **argv);
 
 Status rt_train(RtRun *run);
+/* Whether to end, after a signal. */
+Status rt_run_stops(const RtRun *run, bool *out_stops);
 Status rt_bench(RtRun *run);
 /* What the executable is, without mapping its arena. */
 void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out);

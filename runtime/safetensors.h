@@ -66,12 +66,17 @@ typedef struct RtOutTensor {
     uint64_t bytes;
     uint64_t run_bytes,
         pitch_bytes; /* byte b of the tensor is data[b / run * pitch + b % run]; 0: contiguous */
+    /* Brings a tensor that several ranks hold together; `to` is NULL on a rank that only hands
+     * over what it has. False: a rank is lost. NULL: the tensor is `data`. */
+    bool (*fetch)(const void *context, unsigned char *to);
+    const void *context;
 } RtOutTensor;
 
 RtOutTensor rt_out_tensor(const char *name, DType dtype, uint32_t rank, const int64_t *dim,
                           const void *data);
 
-/* Writes beside `path`, syncs, and renames: the file is there whole or not at all. The order in the
+/* path and dir NULL: this rank writes nothing, and hands over what the writing one fetches.
+ * Writes beside `path`, syncs, and renames: the file is there whole or not at all. The order in the
  * file is by falling element size, then by name, so that every tensor is aligned. */
 Status rt_tensors_write(Session *s, const char *path, const RtOutTensor *tensors, uint32_t n);
 /* `model.safetensors` in dir, or, above shard_bytes, shards of at most that (a larger tensor has

@@ -18,10 +18,14 @@ typedef struct Sink {
     unsigned char *buffer;
     size_t used;
     int fd, error; /* errno of the first failure */
+    bool lost;     /* a rank that holds a part is */
 } Sink;
 
 static void sink_open(Sink *sink, Arena *scratch)
 {
+    sink->fd = -1;
+    if (!sink->path)
+        return;
     sink->temp = arena_printf(scratch, "%s.tmp-%ld", sink->path, (long)getpid());
     sink->buffer = arena_alloc(scratch, BUFFER_BYTES);
     sink->fd = open(sink->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -50,6 +54,8 @@ static void sink_flush(Sink *sink)
 /* Large pieces go straight to the file, small ones (rows of a view) through the buffer. */
 static void sink_write(Sink *sink, const void *bytes, uint64_t n)
 {
+    if (!sink->path)
+        return;
     if (n > BUFFER_BYTES - sink->used)
         sink_flush(sink);
     if (n > BUFFER_BYTES) {
@@ -63,7 +69,11 @@ static void sink_write(Sink *sink, const void *bytes, uint64_t n)
 /* Everything on disk under the final name, or nothing. */
 static Status sink_close(Sink *sink)
 {
+    if (!sink->path)
+        return sink->lost ? STATUS_ENV : STATUS_OK;
     sink_flush(sink);
+    if (sink->lost && !sink->error)
+        sink->error = ECONNRESET;
     if (!sink->error && fsync(sink->fd))
         sink->error = errno;
     if (sink->fd >= 0 && close(sink->fd) && !sink->error)
@@ -135,8 +145,25 @@ static Text header_of(Arena *arena, const RtOutTensor *const *order, uint32_t n)
     return text;
 }
 
+static void write_fetched(Sink *sink, const RtOutTensor *tensor)
+{
+    unsigned char *whole = sink->path ? malloc(tensor->bytes) : NULL;
+    if (sink->path && !whole)
+        sink->error = sink->error ? sink->error : ENOMEM;
+    sink->lost |= (!sink->path || whole) && !tensor->fetch(tensor->context, whole);
+    if (whole && !sink->lost)
+        sink_write(sink, whole, tensor->bytes);
+    free(whole);
+}
+
 static void write_data(Sink *sink, const RtOutTensor *tensor)
 {
+    if (tensor->fetch) {
+        write_fetched(sink, tensor);
+        return;
+    }
+    if (!sink->path)
+        return;
     if (!tensor->run_bytes || tensor->run_bytes == tensor->pitch_bytes) {
         sink_write(sink, tensor->data, tensor->bytes);
         return;
@@ -232,6 +259,11 @@ static Status write_index(Session *s, Arena *scratch, const char *dir, const RtO
     return rt_text_write(s, arena_printf(scratch, "%s/model.safetensors.index.json", dir), text.at);
 }
 
+static const char *in_dir(Arena *scratch, const char *dir, const char *name)
+{
+    return dir ? arena_printf(scratch, "%s/%s", dir, name) : NULL;
+}
+
 Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tensors, uint32_t n,
                            uint64_t shard_bytes)
 {
@@ -242,17 +274,19 @@ Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tenso
     uint32_t shards = cut_shards(tensors, n, shard_bytes, first);
     Status status = STATUS_OK;
     if (shards <= 1) {
-        status = write_file(s, scratch, arena_printf(scratch, "%s/model.safetensors", dir), all, n);
+        status = write_file(s, scratch, in_dir(scratch, dir, "model.safetensors"), all, n);
         goto out;
     }
-    for (uint32_t k = 0; k < shards && status == STATUS_OK; k++) {
+    /* all of them: other ranks wait to hand over what they have */
+    for (uint32_t k = 0; k < shards; k++) {
         const char *name = arena_printf(scratch, "model-%05u-of-%05u.safetensors", k + 1, shards);
         for (uint32_t i = first[k]; i < first[k + 1]; i++)
             shard_of[i] = name;
-        status = write_file(s, scratch, arena_printf(scratch, "%s/%s", dir, name), all + first[k],
-                            first[k + 1] - first[k]);
+        Status written = write_file(s, scratch, in_dir(scratch, dir, name), all + first[k],
+                                    first[k + 1] - first[k]);
+        status = status == STATUS_OK ? written : status;
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && dir)
         status = write_index(s, scratch, dir, tensors, shard_of, n);
 out:
     arena_free(scratch);

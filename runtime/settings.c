@@ -35,6 +35,7 @@ static const Field fields[] = {
     {NULL, "weights_dir", FIELD_TEXT, AT(weights_dir), true},
     {NULL, "max_norm", FIELD_UNREAD, 0, true},
     {NULL, "max_skips", FIELD_INT, AT(max_skips), false},
+    {NULL, "timeout_minutes", FIELD_NUMBER, AT(timeout_minutes), true},
     {"data", "path", FIELD_TEXT, AT(data_path), true},
     {"data", "eval_path", FIELD_TEXT, AT(eval_path), true},
     {"data", "dataset", FIELD_TEXT, AT(dataset), true},
@@ -175,6 +176,8 @@ static Status check_ranges(Session *s, const RtSettings *settings)
         bad = "val_every_steps";
     else if (settings->max_skips < 1)
         bad = "max_skips";
+    else if (!(settings->timeout_minutes > 0))
+        bad = "timeout_minutes";
     if (!bad)
         return STATUS_OK;
     diag(s, no_span, settings_type, "", "", bad);
@@ -199,6 +202,7 @@ Status rt_settings_read(Session *s, const char *json, RtSettings *out_settings)
     *out_settings = (RtSettings){
         .max_steps = -1,
         .num_epochs = -1,
+        .timeout_minutes = 1,
         .lr = {.warmup_steps = -1, .decay_steps = -1, .wsd_decay_steps = -1},
     };
     Reader r = {.s = s, .json = rt_json(s->arena, json, strlen(json)), .settings = out_settings};

@@ -17,6 +17,7 @@ typedef struct RtSettings { /* strings live in the session; NULL where the recip
         *dataset; /* named by the recipe and not read: the run draws mock tokens and says so */
     int64_t data_seed, ignore_index;
     RtSchedule lr;
+    double timeout_minutes; /* how long a rank waits for another */
     int64_t max_skips; /* skipped updates in a row that end the run */
 } RtSettings;
 

@@ -2,23 +2,37 @@
 
 #include "base/diag.h"
 
+/* A signal that one rank has got stops all of them after the same step. */
+Status rt_run_stops(const RtRun *run, bool *out_stops)
+{
+    int64_t stops = rt_signals_stop(run->signals);
+    TRY(rt_world_sum_i64(run->rt->world, UINT32_MAX, &stops));
+    *out_stops = stops != 0;
+    return STATUS_OK;
+}
+
 /* -- evaluation -- */
 
 static Status eval_batches(RtRun *run, double *out_sum, int64_t *out_targets, uint64_t *out_batches)
 {
     uint64_t n = rt_data_batches(run->eval_data);
     rt_data_seek(run->eval_data, 0);
+    run->rt->agreed = false;
     *out_sum = 0;
     *out_targets = 0;
-    for (*out_batches = 0; *out_batches < n && !rt_signals_stop(run->signals); ++*out_batches) {
+    for (*out_batches = 0; *out_batches < n; ++*out_batches) {
         double sum;
+        bool stopped;
+        TRY(rt_run_stops(run, &stopped));
+        if (stopped)
+            break;
         TRY(rt_data_next(run->eval_data, run->rt->arena.base));
         TRY(rt_eval(run->rt, &sum));
-        *out_sum += sum;
+        *out_sum += sum; /* of all ranks: the plan has added them */
         *out_targets += rt_data_targets(run->eval_data);
         rt_progress_at(&run->rt->progress, *out_batches, n);
     }
-    return STATUS_OK;
+    return rt_world_sum_i64(run->rt->world, PLAN_AXIS_DP | PLAN_AXIS_DPR, out_targets);
 }
 
 static Status evaluate(RtRun *run)
@@ -44,7 +58,7 @@ static Status save(RtRun *run)
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
     TRY(rt_before_save(rt));
-    TRY(rt_checkpoint_save(run->s, &rt->plan, rt->arena.base, &run->weights,
+    TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights,
                            run->ahead ? run->ahead_position : rt_data_position(run->data),
                            run->save_dir));
     run->saved_at = rt->steps_done;
@@ -60,7 +74,8 @@ static Status dump(void *context)
     const RtOptions *o = run->options;
     const Rt *rt = run->rt;
     if (o->dump_grads)
-        TRY(rt_dump_grads(run->s, &rt->plan, rt->arena.base, &run->weights, o->dump_grads));
+        TRY(rt_dump_grads(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights,
+                          o->dump_grads));
     if (o->dump_values)
         TRY(rt_dump_values(run->s, &rt->plan, rt->arena.base, o->dump_values));
     return STATUS_OK;
@@ -83,6 +98,7 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
 {
     Rt *rt = run->rt;
     int64_t begin = rt_clock_ns();
+    rt->agreed = false;
     TRY(run->ahead ? run->ahead_status : rt_data_next(run->data, rt->arena.base));
     run->ahead = false;
     float lr = (float)rt_schedule_lr(&run->schedule, rt->steps_done);
@@ -120,7 +136,7 @@ static Status one_step(RtRun *run, int64_t i)
     if (rt->skips < rt->settings.max_skips)
         return STATUS_OK;
     diag(run->s, no_span, run_skipped, (long long)rt->skips);
-    return STATUS_USER;
+    return rt_agree(rt, STATUS_USER);
 }
 
 static bool is_due(int64_t every, int64_t step)
@@ -140,10 +156,11 @@ static Status between_steps(RtRun *run, bool last)
 
 Status rt_train(RtRun *run)
 {
-    bool stopped = rt_signals_stop(run->signals);
+    bool stopped;
+    TRY(rt_run_stops(run, &stopped));
     for (int64_t i = 0; i < run->n_steps && !stopped; i++) {
         TRY(one_step(run, i));
-        stopped = rt_signals_stop(run->signals);
+        TRY(rt_run_stops(run, &stopped));
         if (!stopped && i + 1 < run->n_steps)
             TRY(between_steps(run, false));
     }

@@ -5,25 +5,20 @@
 #include "runtime/weights_convert.h"
 #include "runtime/weights_names.h"
 
-enum { CHUNK = 1 << 18, PROBLEMS_SHOWN = 40 };
+enum { CHUNK = 1 << 18, BLOCK = 512, PROBLEMS_SHOWN = 40 };
 
 typedef struct Loader {
     Session *s;
-    const RtPlan *plan;
+    const RtTensors *tensors;
     unsigned char *arena;
     RtWeights *weights;
     RtTensorSet *set;
     RtNames names;
     bool exact;
-    const RtFileTensor **from; /* by state: where it is read from; NULL: init */
+    const RtFileTensor **from; /* by tensor: where it is read from; NULL: init */
     Map used;                  /* tensor (pointer) -> 1 */
     uint32_t problems;
 } Loader;
-
-static bool is_weight(const PlanState *state)
-{
-    return state->kind == PLAN_STATE_PARAM || state->kind == PLAN_STATE_BUFFER;
-}
 
 /* Counts a problem; false where it is one too many to print. */
 static bool shown(Loader *l)
@@ -31,10 +26,9 @@ static bool shown(Loader *l)
     return l->problems++ < PROBLEMS_SHOWN;
 }
 
-static void check_tensor(Loader *l, const PlanState *state, const RtFileTensor *tensor)
+static void check_tensor(Loader *l, const RtTensor *state, const RtFileTensor *tensor)
 {
     Session *s = l->s;
-    const char *name = rt_plan_string(l->plan, state->name);
     bool same = tensor->rank == state->rank;
     for (uint32_t i = 0; same && i < state->rank; i++)
         same = tensor->dim[i] == state->dim[i];
@@ -42,13 +36,13 @@ static void check_tensor(Loader *l, const PlanState *state, const RtFileTensor *
         diag(s, rt_file_span(s, tensor->path), weights_shape, tensor->name,
              rt_shape_text(s->arena, tensor->rank, tensor->dim),
              rt_shape_text(s->arena, state->rank, state->dim));
-        diag(s, rt_state_span(s, l->plan, state), weights_declared, name);
+        diag(s, rt_tensor_span(s, state), weights_declared, state->name);
     }
     bool floats = tensor->dtype != DTYPE_NONE && dtype_is_float(tensor->dtype) &&
-                  dtype_is_float((DType)state->dtype);
-    if (tensor->dtype != (DType)state->dtype && (l->exact || !floats) && shown(l))
+                  dtype_is_float(state->dtype);
+    if (tensor->dtype != state->dtype && (l->exact || !floats) && shown(l))
         diag(s, rt_file_span(s, tensor->path), weights_dtype, tensor->name, tensor->dtype_name,
-             l->exact ? "restored to" : "converted to", dtype_name((DType)state->dtype));
+             l->exact ? "restored to" : "converted to", dtype_name(state->dtype));
 }
 
 /* Bits, or, where the two have different dtypes, values. */
@@ -75,7 +69,7 @@ static bool same_values(const RtFileTensor *a, const RtFileTensor *b)
     return same;
 }
 
-static void report_missing(Loader *l, const PlanState *state, const char *name,
+static void report_missing(Loader *l, const RtTensor *state, const char *name,
                            const char *file_name)
 {
     const char *alias = NULL;
@@ -89,15 +83,14 @@ static void report_missing(Loader *l, const PlanState *state, const char *name,
     else
         diag(l->s, rt_file_span(l->s, l->set->path), weights_missing, file_name);
     if (state->line)
-        diag(l->s, rt_state_span(l->s, l->plan, state), weights_declared, name);
+        diag(l->s, rt_tensor_span(l->s, state), weights_declared, name);
 }
 
 /* Finds a weight under its own name or, if it is tied, its alias. */
 static void find_weight(Loader *l, uint32_t index)
 {
-    const PlanState *state = &l->plan->states[index];
-    const char *name = rt_plan_string(l->plan, state->name),
-               *file_name = rt_names_in_file(l->s, &l->names, name);
+    const RtTensor *state = &l->tensors->at[index];
+    const char *name = state->name, *file_name = rt_names_in_file(l->s, &l->names, name);
     const RtFileTensor *own = rt_tensor_set_find(l->s, l->set, file_name);
     const RtFileTensor *alias = rt_names_alias(l->s, &l->names, l->set, name);
     const RtFileTensor *tensor = own ? own : alias;
@@ -120,8 +113,8 @@ static void report_rest(Loader *l)
 {
     VEC(const char *) unset = {0}, unread = {0};
     Session *s = l->s;
-    for (uint32_t i = 0; i < l->plan->n_states; i++)
-        if (l->plan->states[i].kind == PLAN_STATE_BUFFER && !l->from[i])
+    for (uint32_t i = 0; i < l->tensors->n; i++)
+        if (l->tensors->at[i].kind == PLAN_STATE_BUFFER && !l->from[i])
             vec_push(s->arena, &unset, l->weights->file_names[i]);
     for (uint32_t i = 0; i < l->set->tensors.n; i++) {
         const RtFileTensor *tensor = l->set->tensors.at[i];
@@ -144,12 +137,12 @@ static void hint(Loader *l)
 {
     uint32_t weights = 0, found = 0;
     bool head = false;
-    for (uint32_t i = 0; i < l->plan->n_states; i++) {
-        if (!is_weight(&l->plan->states[i]))
+    for (uint32_t i = 0; i < l->tensors->n; i++) {
+        if (!rt_is_weight(&l->tensors->at[i]))
             continue;
         weights++;
         found += l->from[i] != NULL;
-        head |= !l->from[i] && strstr(rt_plan_string(l->plan, l->plan->states[i].name), "lm_head.");
+        head |= !l->from[i] && strstr(l->tensors->at[i].name, "lm_head.");
     }
     if (weights && !found && l->set->tensors.n)
         diag(l->s, no_span, weights_other_names, l->set->tensors.at[0]->name);
@@ -159,9 +152,9 @@ static void hint(Loader *l)
 
 static Status check_all(Loader *l)
 {
-    TRY(rt_names_detect(l->s, l->plan, l->set, &l->names));
-    for (uint32_t i = 0; i < l->plan->n_states; i++)
-        if (is_weight(&l->plan->states[i]))
+    TRY(rt_names_detect(l->s, l->tensors, l->set, &l->names));
+    for (uint32_t i = 0; i < l->tensors->n; i++)
+        if (rt_is_weight(&l->tensors->at[i]))
             find_weight(l, i);
     if (l->problems) {
         if (l->problems > PROBLEMS_SHOWN)
@@ -173,70 +166,107 @@ static Status check_all(Loader *l)
     return l->s->strict && l->s->n_errors ? STATUS_USER : STATUS_OK;
 }
 
+/* -- copying -- */
+
 typedef struct Copy {
-    const PlanState *state, *master;
-    unsigned char *arena;
+    RtShare share;
+    DType dtype, wide; /* wide: of the master that rounds first; DTYPE_NONE: none does */
+    unsigned char *to;
     const RtFileTensor *from;
 } Copy;
+
+static void copy_run(const Copy *copy, unsigned char *to, const unsigned char *from, uint64_t n)
+{
+    unsigned char wide[BLOCK * 8];
+    uint64_t size = dtype_bytes(copy->dtype);
+    if (copy->wide == DTYPE_NONE || copy->wide == copy->dtype) {
+        rt_convert(to, copy->dtype, from, copy->from->dtype, n);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i += BLOCK) {
+        uint64_t block = n - i < BLOCK ? n - i : BLOCK;
+        rt_convert(wide, copy->wide, from + i * copy->from->element_bytes, copy->from->dtype,
+                   block);
+        rt_convert(to + i * size, copy->dtype, wide, copy->wide, block);
+    }
+}
 
 static void copy_chunk(void *context, uint64_t chunk)
 {
     const Copy *copy = context;
-    uint64_t first = chunk * CHUNK,
-             n = copy->from->numel - first < CHUNK ? copy->from->numel - first : CHUNK;
-    DType dtype = (DType)copy->state->dtype, from_dtype = copy->from->dtype;
-    const unsigned char *from = copy->from->data + first * copy->from->element_bytes;
-    unsigned char *to = copy->arena + copy->state->offset + first * dtype_bytes(dtype);
-    if (copy->master) {
-        DType wide = (DType)copy->master->dtype;
-        unsigned char *master = copy->arena + copy->master->offset + first * dtype_bytes(wide);
-        rt_convert(master, wide, from, from_dtype, n);
-        from = master;
-        from_dtype = wide;
+    int64_t begin = (int64_t)chunk * CHUNK, n,
+            end = begin + CHUNK < copy->share.n ? begin + CHUNK : copy->share.n;
+    for (int64_t i = begin; i < end; i += n) {
+        int64_t whole = rt_share_at(&copy->share, i, &n);
+        n = n < end - i ? n : end - i;
+        if (whole >= 0)
+            copy_run(copy, copy->to + i * dtype_bytes(copy->dtype),
+                     copy->from->data + whole * copy->from->element_bytes, (uint64_t)n);
     }
-    rt_convert(to, dtype, from, from_dtype, n);
+}
+
+void rt_tensor_fill(const RtTensors *tensors, uint32_t i, unsigned char *arena,
+                    const RtFileTensor *from)
+{
+    const RtTensor *tensor = &tensors->at[i];
+    uint32_t master =
+        rt_is_weight(tensor) ? rt_tensor_of(tensors, i, PLAN_STATE_MASTER) : UINT32_MAX;
+    Copy copy = {.share = rt_share(tensors, tensor, tensors->self),
+                 .dtype = tensor->dtype,
+                 .wide = master == UINT32_MAX ? DTYPE_NONE : tensors->at[master].dtype,
+                 .from = from};
+    copy.to = arena + tensors->plan->states[tensor->state].offset +
+              copy.share.at * (int64_t)dtype_bytes(tensor->dtype);
+    rt_chunks_run((uint64_t)(copy.share.n + CHUNK - 1) / CHUNK, copy_chunk, &copy);
 }
 
 static void copy_all(Loader *l)
 {
-    for (uint32_t i = 0; i < l->plan->n_states; i++) {
-        if (!is_weight(&l->plan->states[i]))
+    for (uint32_t i = 0; i < l->tensors->n; i++) {
+        const RtTensor *tensor = &l->tensors->at[i];
+        if (!rt_is_weight(tensor) && tensor->kind != PLAN_STATE_MASTER)
             continue;
-        if (!l->from[i]) {
-            rt_init_state(l->plan, l->arena, i, 0);
-            continue;
-        }
-        uint32_t master = rt_state_of(l->plan, i, PLAN_STATE_MASTER);
-        Copy copy = {&l->plan->states[i], master == UINT32_MAX ? NULL : &l->plan->states[master],
-                     l->arena, l->from[i]};
-        rt_chunks_run((copy.from->numel + CHUNK - 1) / CHUNK, copy_chunk, &copy);
+        if (l->from[tensor->of])
+            rt_tensor_fill(l->tensors, i, l->arena, l->from[tensor->of]);
+        else
+            rt_init_tensor(l->tensors, l->arena, i, 0);
     }
 }
 
 /* `NAME.exp_avg` is `exp_avg.FILE_NAME` in files. */
-static void name_the_rest(Session *s, const RtPlan *plan, RtWeights *weights)
+static void name_the_rest(Session *s, RtWeights *weights)
 {
-    for (uint32_t i = 0; i < plan->n_states; i++) {
-        const PlanState *state = &plan->states[i];
-        if (state->kind != PLAN_STATE_MASTER && state->kind != PLAN_STATE_MOMENT1 &&
-            state->kind != PLAN_STATE_MOMENT2)
+    const RtTensors *tensors = &weights->tensors;
+    for (uint32_t i = 0; i < tensors->n; i++) {
+        const RtTensor *tensor = &tensors->at[i];
+        if (tensor->kind != PLAN_STATE_MASTER && tensor->kind != PLAN_STATE_MOMENT1 &&
+            tensor->kind != PLAN_STATE_MOMENT2)
             continue;
-        const char *name = rt_plan_string(plan, state->name);
+        const char *name = rt_plan_string(tensors->plan, tensors->plan->states[tensor->state].name);
         const char *dot = strrchr(name, '.');
         weights->file_names[i] =
-            arena_printf(s->arena, "%s.%s", dot ? dot + 1 : name, weights->file_names[state->of]);
+            arena_printf(s->arena, "%s.%s", dot ? dot + 1 : name, weights->file_names[tensor->of]);
     }
 }
 
-static Status load(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
-                   bool exact, RtWeights *out_weights)
+static void begin(Session *s, const RtWorld *world, const RtPlan *plan, RtWeights *weights)
 {
-    *out_weights =
-        (RtWeights){.file_names = ARENA_ARRAY(s->arena, const char *, plan->n_states + 1)};
-    Loader l = {
-        .s = s, .plan = plan, .arena = arena, .weights = out_weights, .set = &out_weights->source};
+    *weights = (RtWeights){0};
+    rt_tensors_list(s, world, plan, &weights->tensors);
+    weights->file_names = ARENA_ARRAY(s->arena, const char *, weights->tensors.n + 1);
+}
+
+static Status load(Session *s, const RtWorld *world, const RtPlan *plan, unsigned char *arena,
+                   const char *dir, bool exact, RtWeights *out_weights)
+{
+    begin(s, world, plan, out_weights);
+    Loader l = {.s = s,
+                .tensors = &out_weights->tensors,
+                .arena = arena,
+                .weights = out_weights,
+                .set = &out_weights->source};
     l.exact = exact;
-    l.from = ARENA_ARRAY(s->arena, const RtFileTensor *, plan->n_states + 1);
+    l.from = ARENA_ARRAY(s->arena, const RtFileTensor *, l.tensors->n + 1);
     map_init(&l.used, s->arena);
     TRY(rt_tensor_set_open(s, dir, l.set));
     Status status = check_all(&l);
@@ -245,7 +275,7 @@ static Status load(Session *s, const RtPlan *plan, unsigned char *arena, const c
         return status;
     }
     copy_all(&l);
-    name_the_rest(s, plan, out_weights);
+    name_the_rest(s, out_weights);
     if (out_weights->carried.n)
         rt_tensor_set_forget_pages(l.set);
     else
@@ -253,28 +283,28 @@ static Status load(Session *s, const RtPlan *plan, unsigned char *arena, const c
     return STATUS_OK;
 }
 
-Status rt_weights_load(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
-                       RtWeights *out_weights)
+Status rt_weights_load(Session *s, const RtWorld *world, const RtPlan *plan, unsigned char *arena,
+                       const char *dir, RtWeights *out_weights)
 {
-    return load(s, plan, arena, dir, false, out_weights);
+    return load(s, world, plan, arena, dir, false, out_weights);
 }
 
-Status rt_weights_restore(Session *s, const RtPlan *plan, unsigned char *arena, const char *dir,
-                          RtWeights *out_weights)
+Status rt_weights_restore(Session *s, const RtWorld *world, const RtPlan *plan,
+                          unsigned char *arena, const char *dir, RtWeights *out_weights)
 {
-    return load(s, plan, arena, dir, true, out_weights);
+    return load(s, world, plan, arena, dir, true, out_weights);
 }
 
-Status rt_weights_init(Session *s, const RtPlan *plan, unsigned char *arena, uint64_t seed,
-                       RtWeights *out_weights)
+Status rt_weights_init(Session *s, const RtWorld *world, const RtPlan *plan, unsigned char *arena,
+                       uint64_t seed, RtWeights *out_weights)
 {
-    *out_weights =
-        (RtWeights){.file_names = ARENA_ARRAY(s->arena, const char *, plan->n_states + 1)};
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (is_weight(&plan->states[i]))
-            out_weights->file_names[i] = rt_plan_string(plan, plan->states[i].name);
-    name_the_rest(s, plan, out_weights);
-    rt_init_all(plan, arena, seed);
+    begin(s, world, plan, out_weights);
+    const RtTensors *tensors = &out_weights->tensors;
+    for (uint32_t i = 0; i < tensors->n; i++)
+        if (rt_is_weight(&tensors->at[i]))
+            out_weights->file_names[i] = tensors->at[i].name;
+    name_the_rest(s, out_weights);
+    rt_init_all(tensors, arena, seed);
     return STATUS_OK;
 }
 
@@ -284,10 +314,33 @@ void rt_weights_release(RtWeights *weights)
     weights->carried.n = 0;
 }
 
-RtOutTensor rt_weights_out(const RtPlan *plan, const unsigned char *arena, const RtWeights *weights,
-                           uint32_t state)
+/* -- writing -- */
+
+static bool fetch(const void *context, unsigned char *to)
 {
-    const PlanState *rec = &plan->states[state];
-    return rt_out_tensor(weights->file_names[state], (DType)rec->dtype, rec->rank, rec->dim,
-                         arena + rec->offset);
+    return rt_gather(context, to);
+}
+
+RtOutTensor rt_tensor_out(Arena *scratch, RtWorld *world, const RtTensors *tensors, uint32_t i,
+                          DType dtype, const char *name, const unsigned char *base)
+{
+    const RtTensor *tensor = &tensors->at[i];
+    RtOutTensor out = rt_out_tensor(name, dtype, tensor->rank, tensor->dim, base);
+    if (!tensor->piece)
+        return out;
+    RtGather *gather = ARENA_NEW(scratch, RtGather);
+    *gather = (RtGather){world, tensors, tensor, base, out.element_bytes};
+    out.data = NULL;
+    out.fetch = fetch;
+    out.context = gather;
+    return out;
+}
+
+RtOutTensor rt_weights_out(Arena *scratch, RtWorld *world, const unsigned char *arena,
+                           const RtWeights *weights, uint32_t i)
+{
+    const RtTensors *tensors = &weights->tensors;
+    const RtTensor *tensor = &tensors->at[i];
+    return rt_tensor_out(scratch, world, tensors, i, tensor->dtype, weights->file_names[i],
+                         arena + tensors->plan->states[tensor->state].offset);
 }

@@ -29,22 +29,17 @@ static const char *behind(const char *name, const char *prefix)
     return strncmp(name, prefix, n) ? NULL : name + n;
 }
 
-static bool is_weight(const PlanState *state)
-{
-    return state->kind == PLAN_STATE_PARAM || state->kind == PLAN_STATE_BUFFER;
-}
-
 /* The longest prefix that more than half of the plan's weights have. */
-static RtNaming plan_naming(const RtPlan *plan)
+static RtNaming plan_naming(const RtTensors *tensors)
 {
     RtNaming best = {"", ""};
     for (uint32_t k = 0; k < NAMINGS; k++) {
         uint64_t with = 0, all = 0;
-        for (uint64_t i = 0; i < plan->n_states; i++) {
-            if (!is_weight(&plan->states[i]))
+        for (uint64_t i = 0; i < tensors->n; i++) {
+            if (!rt_is_weight(&tensors->at[i]))
                 continue;
             all++;
-            with += behind(rt_plan_string(plan, plan->states[i].name), namings[k].body) != NULL;
+            with += behind(tensors->at[i].name, namings[k].body) != NULL;
         }
         if (with * 2 > all && strlen(namings[k].body) > strlen(best.body))
             best = namings[k];
@@ -60,36 +55,36 @@ const char *rt_names_in_file(Session *s, const RtNames *names, const char *name)
     return body ? arena_printf(s->arena, "%s%s", names->file.body, body) : name;
 }
 
-static uint64_t found_with(Session *s, const RtPlan *plan, const RtTensorSet *set,
+static uint64_t found_with(Session *s, const RtTensors *tensors, const RtTensorSet *set,
                            const RtNames *names)
 {
     uint64_t found = 0;
-    for (uint64_t i = 0; i < plan->n_states; i++) {
-        if (!is_weight(&plan->states[i]))
+    for (uint64_t i = 0; i < tensors->n; i++) {
+        if (!rt_is_weight(&tensors->at[i]))
             continue;
-        const char *name = rt_names_in_file(s, names, rt_plan_string(plan, plan->states[i].name));
+        const char *name = rt_names_in_file(s, names, tensors->at[i].name);
         found += rt_tensor_set_find(s, set, name) != NULL;
     }
     return found;
 }
 
-static uint32_t state_named(const RtPlan *plan, const char *name)
+static uint32_t state_named(const RtTensors *tensors, const char *name)
 {
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        if (is_weight(&plan->states[i]) &&
-            !strcmp(rt_plan_string(plan, plan->states[i].name), name))
+    for (uint32_t i = 0; i < tensors->n; i++)
+        if (rt_is_weight(&tensors->at[i]) &&
+            !strcmp(tensors->at[i].name, name))
             return i;
     return UINT32_MAX;
 }
 
-static Status read_ties(Session *s, const RtPlan *plan, RtJson *json, RtNames *names)
+static Status read_ties(Session *s, const RtTensors *tensors, RtJson *json, RtNames *names)
 {
     uint32_t n = 0;
     RtTie tie;
     rt_json_open(json, '{');
     while (rt_json_next(json, '}', &n) && rt_json_key(json, &tie.alias) &&
            rt_json_string(json, &tie.name)) {
-        if (state_named(plan, tie.name) == UINT32_MAX) {
+        if (state_named(tensors, tie.name) == UINT32_MAX) {
             diag(s, no_span, plan_bad,
                  arena_printf(s->arena, "setting `tied` names `%s`, which is no weight", tie.name));
             return STATUS_ENV;
@@ -100,26 +95,26 @@ static Status read_ties(Session *s, const RtPlan *plan, RtJson *json, RtNames *n
 }
 
 /* No word in the settings: a plan without a head uses its embedding. */
-static void guess_tie(Session *s, const RtPlan *plan, RtNames *names)
+static void guess_tie(Session *s, const RtTensors *tensors, RtNames *names)
 {
     const char *alias = arena_printf(s->arena, "%s%sweight", names->plan.head, head_part);
-    if (state_named(plan, alias) != UINT32_MAX)
+    if (state_named(tensors, alias) != UINT32_MAX)
         return;
     for (uint32_t k = 0; k < sizeof embeddings / sizeof *embeddings; k++) {
         const char *name = arena_printf(s->arena, "%s%s", names->plan.body, embeddings[k]);
-        if (state_named(plan, name) != UINT32_MAX)
+        if (state_named(tensors, name) != UINT32_MAX)
             vec_push(s->arena, &names->ties, ((RtTie){alias, name}));
     }
 }
 
-static Status find_ties(Session *s, const RtPlan *plan, RtNames *names)
+static Status find_ties(Session *s, const RtTensors *tensors, RtNames *names)
 {
-    const char *settings = rt_plan_string(plan, plan->header->settings), *key;
+    const char *settings = rt_plan_string(tensors->plan, tensors->plan->header->settings), *key;
     RtJson json = rt_json(s->arena, settings, strlen(settings));
     bool told = false;
     uint32_t n = 0;
     if (!*settings) {
-        guess_tie(s, plan, names);
+        guess_tie(s, tensors, names);
         return STATUS_OK;
     }
     rt_json_open(&json, '{');
@@ -129,7 +124,7 @@ static Status find_ties(Session *s, const RtPlan *plan, RtNames *names)
             continue;
         }
         told = true;
-        TRY(read_ties(s, plan, &json, names));
+        TRY(read_ties(s, tensors, &json, names));
     }
     if (!rt_json_end(&json)) {
         diag(s, no_span, plan_bad,
@@ -137,26 +132,27 @@ static Status find_ties(Session *s, const RtPlan *plan, RtNames *names)
         return STATUS_ENV;
     }
     if (!told)
-        guess_tie(s, plan, names);
+        guess_tie(s, tensors, names);
     return STATUS_OK;
 }
 
-Status rt_names_detect(Session *s, const RtPlan *plan, const RtTensorSet *set, RtNames *out_names)
+Status rt_names_detect(Session *s, const RtTensors *tensors, const RtTensorSet *set,
+                       RtNames *out_names)
 {
-    *out_names = (RtNames){.plan = plan_naming(plan)};
+    *out_names = (RtNames){.plan = plan_naming(tensors)};
     RtNames candidate = *out_names;
     candidate.file = candidate.plan;
-    uint64_t most = found_with(s, plan, set, &candidate);
+    uint64_t most = found_with(s, tensors, set, &candidate);
     out_names->file = candidate.plan;
     for (uint32_t k = 0; k < NAMINGS; k++) {
         candidate.file = namings[k];
-        uint64_t found = found_with(s, plan, set, &candidate);
+        uint64_t found = found_with(s, tensors, set, &candidate);
         if (found > most) {
             most = found;
             out_names->file = namings[k];
         }
     }
-    return find_ties(s, plan, out_names);
+    return find_ties(s, tensors, out_names);
 }
 
 const RtFileTensor *rt_names_alias(Session *s, const RtNames *names, const RtTensorSet *set,

@@ -3,7 +3,7 @@
 #ifndef RUNTIME_WEIGHTS_NAMES_H
 #define RUNTIME_WEIGHTS_NAMES_H
 
-#include "runtime/plan_map.h"
+#include "runtime/pieces.h"
 #include "runtime/safetensors.h"
 
 typedef struct RtNaming { /* prefixes of one layout: of the text model's tensors, and of its head
@@ -24,7 +24,8 @@ typedef struct RtNames {
 /* Finds the plan's layout from its own names, and the file's as the one that finds the most of
  * them. Ties come from the settings (`"tied": {"lm_head.weight": "model.embed_tokens.weight"}`);
  * without that key, a plan that has no head is taken to use its embedding for it. */
-Status rt_names_detect(Session *s, const RtPlan *plan, const RtTensorSet *set, RtNames *out_names);
+Status rt_names_detect(Session *s, const RtTensors *tensors, const RtTensorSet *set,
+                       RtNames *out_names);
 
 /* The name of a plan's weight, or of an alias, in the file's layout. */
 const char *rt_names_in_file(Session *s, const RtNames *names, const char *name);

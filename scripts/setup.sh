@@ -8,7 +8,8 @@ packages="gcc cmake ninja-build pkg-config flex bison llvm-19-dev libzstd-dev zl
 libopenblas-pthread-dev libyaml-dev libcjson-dev"
 target=stepc
 if [ "${1:-}" = tests ]; then
-    packages="$packages clang lld libclang-rt-14-dev g++ git llvm-19-tools libcmocka-dev python3"
+    packages="$packages clang lld libclang-rt-14-dev g++ git llvm-19-tools libcmocka-dev
+libopenmpi-dev openmpi-bin python3"
     target=all
 fi
 

@@ -34,6 +34,12 @@ config.substitutions.append(("%fixtures", os.path.join(root, "tests", "fixtures"
 config.substitutions += [
     ("%" + name, "python3 " + tool(name)) for name in ("check", "make", "patch", "tensors")
 ]
+config.substitutions += [
+    ("%mpirun", "mpirun --oversubscribe --allow-run-as-root -n"),
+    ("%build", os.path.abspath(build)),
+    ("%cases", os.path.join(root, "tests", "cases")),
+    ("%tools", os.path.join(root, "tests", "tools")),
+]
 config.substitutions.append(("%expect", "python3 -SE " + tool("expect")))
 # `%probe stepc.definition=FILE.model` plans a small model with the config of the diagnostics' tests
 recipe = os.path.join(golden, "diagnostics", "Inputs", "probe.yaml")

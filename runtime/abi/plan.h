@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { PLAN_MAGIC = 0x70657473 /* "step" */, PLAN_VERSION = 1, PLAN_MAX_RANK = 5 };
+enum { PLAN_MAGIC = 0x70657473 /* "step" */, PLAN_VERSION = 2, PLAN_MAX_RANK = 5 };
 
 #define PLAN_ABSENT UINT64_MAX
 
@@ -64,6 +64,8 @@ typedef struct PlanInstr {
     uint64_t flops;
 } PlanInstr;
 
+typedef enum PlanReduce { PLAN_SUM, PLAN_MAX } PlanReduce;
+
 typedef enum PlanTarget { PLAN_TARGET_CPU, PLAN_TARGET_CUDA } PlanTarget;
 
 typedef enum PlanPhase { PLAN_BEGIN, PLAN_FWD, PLAN_BWD, PLAN_UPDATE, PLAN_EVAL } PlanPhase;
@@ -98,6 +100,58 @@ enum {
     PLAN_STATE_SCALAR
 };
 
+/* -- more than one rank: world = pp * dpr * dp * tp ranks; rank = ((stage * dpr + r) * dp + d) *
+ * tp + t. Every rank runs this plan; what depends on a rank's coordinates (members of
+ * communicators, pieces of states, rows of the batch) the runtime derives from them -- */
+
+typedef struct PlanMesh { /* 0 is 1 */
+    uint32_t tp, dp, dpr, pp;
+} PlanMesh;
+
+enum { PLAN_AXIS_TP = 1, PLAN_AXIS_DP = 2, PLAN_AXIS_DPR = 4, PLAN_AXIS_PP = 8 };
+
+/* The ranks that differ in these axes alone, in the order of their ranks. With a `group`, each
+ * run of so many neighbours among them is a communicator of its own (tp ranks that hold the same
+ * kv heads). */
+typedef struct PlanComm {
+    uint32_t axes; /* PLAN_AXIS_* */
+    uint32_t name;
+    uint32_t group, pad; /* 0: all */
+} PlanComm;
+
+/* Which part of a checkpoint's tensor a state holds. A state without pieces is whole, and equal
+ * on all ranks.
+ *
+ * By tp, dim `split` is outer * parts * chunk * inner, of which a rank has
+ * [outer][chunk][inner]: part t * parts / tp (fewer parts than tp: several ranks have the same
+ * one). With outer 1 the last parts may reach beyond the dim: that is padding, zero. By `flat`
+ * axes, the state of member d is elements [d * n, (d + 1) * n), n the state's own numel, of the
+ * unit's pieces laid one after the other at `begin`, each the tp-local tensor, row-major; what
+ * no piece covers is padding. Pieces of one state stand together, in the order of the states. */
+typedef struct PlanPiece {
+    uint32_t state;
+    /* the parameter's or buffer's; a moment's file name follows from the state's kind */
+    uint32_t name;
+    uint32_t flat; /* PLAN_AXIS_DP | PLAN_AXIS_DPR; 0: the state is the whole unit, tp-local */
+    uint32_t rank; /* of the whole tensor, and */
+    int64_t dim[PLAN_MAX_RANK];
+    uint32_t split, pad; /* the dim that tp divides; PLAN_WHOLE: none */
+    int64_t outer, parts, chunk, inner; /* with PLAN_WHOLE: 1 each, not read */
+    int64_t begin, numel; /* in the unit; of the tp-local tensor */
+    uint32_t init, kind;  /* IrInitKind's value; PLAN_STATE_PARAM or PLAN_STATE_BUFFER */
+    double init_value;
+    uint32_t file, line;
+} PlanPiece;
+
+#define PLAN_WHOLE UINT32_MAX
+
+enum { PLAN_FLAT_ALIGN = 32 }; /* elements: where pieces of a flat buffer may begin */
+
+static inline int64_t plan_flat_next(int64_t end)
+{
+    return (end + PLAN_FLAT_ALIGN - 1) / PLAN_FLAT_ALIGN * PLAN_FLAT_ALIGN;
+}
+
 /* What a step reads: [micro_batches, batch, seq] of i32, one piece of the arena per input. */
 typedef struct PlanInput {
     uint32_t name; /* input_ids, targets, positions, segments, keep */
@@ -117,7 +171,9 @@ typedef struct PlanKept { /* a value kept at build (--keep), for --dump-values *
 
 /* a parameter's gradient in the step's last instance, for --dump-grads; before clipping */
 typedef struct PlanGrad {
-    uint32_t state, pad;
+    uint32_t state;
+    /* the state whose pieces the gradient has; one without pieces: it is whole, like `state` */
+    uint32_t layout;
     PlanTensor tensor;
 } PlanGrad;
 
@@ -152,7 +208,7 @@ typedef struct PlanHeader {
     uint64_t total_bytes;
     uint64_t arena_bytes;
     uint64_t hash; /* of everything behind the header */
-    int64_t micro_batches, batch, seq;
+    int64_t micro_batches, batch, seq; /* of one rank */
     uint64_t flops_per_step;
     uint64_t thread_scratch_bytes; /* target cpu: per worker thread, outside the arena */
     /* target cuda: in the arena, for matrix products */
@@ -170,6 +226,8 @@ typedef struct PlanHeader {
     PlanTable eval_instrs; /* PlanInstr: one forward over micro-batch 0's inputs */
     PlanTable tensors, params, deaths; /* PlanTensor, PlanParam, PlanRange */
     PlanTable states, inputs, kept, grads, outside;
+    PlanMesh mesh;
+    PlanTable comms, pieces;
     PlanTable strings;     /* bytes, each string NUL-terminated; the first is empty */
 } PlanHeader;
 

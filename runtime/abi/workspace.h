@@ -19,6 +19,8 @@ enum {
     ATTENTION_TILE = 64,           /* rows of q and of k per tile */
     ATTENTION_LANES = 16,          /* a small product's columns are a multiple of this line */
     NORM_SQ_BLOCK = 4096,
+    /* elements of a piece that one round of a sum over ranks moves, at most */
+    COMM_CHUNK = 1 << 18,
 };
 
 static inline int64_t plan_ceil_div(int64_t a, int64_t b)
@@ -299,6 +301,50 @@ static inline uint64_t plan_norm_sq_workspace(const PlanParam *p)
     return (uint64_t)plan_ceil_div(p[PLAN_norm_sq_n].i, NORM_SQ_BLOCK) * 8;
 }
 
+/* A round's pieces, one from each member. */
+static inline uint64_t plan_comm_workspace(int64_t ranks, int64_t count, uint32_t dtype)
+{
+    return (uint64_t)plan_round_up(ranks * plan_min(count, COMM_CHUNK) * dtype_bytes((DType)dtype),
+                                   8);
+}
+
+static inline uint64_t plan_reduce_scatter_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    return plan_comm_workspace(p[PLAN_reduce_scatter_ranks].i, p[PLAN_reduce_scatter_count].i,
+                               t[PLAN_T_reduce_scatter_x].dtype);
+}
+
+static inline uint64_t plan_all_reduce_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    return plan_comm_workspace(p[PLAN_all_reduce_ranks].i, p[PLAN_all_reduce_count].i,
+                               t[PLAN_T_all_reduce_x].dtype);
+}
+
+/* The parts' formulas are those of the whole ops, whose parameters and tensors come first and in
+ * the same order. */
+static inline uint64_t plan_embed_part_grad_workspace(const PlanParam *p)
+{
+    _Static_assert((int)PLAN_embed_part_grad_rows == (int)PLAN_embed_grad_rows, "one formula");
+    return plan_embed_grad_workspace(p);
+}
+
+static inline uint64_t plan_lm_loss_part_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    _Static_assert((int)PLAN_lm_loss_part_ignore == (int)PLAN_lm_loss_ignore, "one formula");
+    int64_t tokens = p[PLAN_lm_loss_part_tokens].i;
+    int64_t spans = plan_lm_loss_spans(p[PLAN_lm_loss_part_vocab].i);
+    /* per token: maximum and sum over each span, the target's logit */
+    return (uint64_t)(tokens * (2 * spans + 1)) * plan_real_bytes(t[PLAN_T_lm_loss_part_h].dtype);
+}
+
+static inline uint64_t plan_lm_loss_part_grad_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    _Static_assert((int)PLAN_lm_loss_part_grad_ignore == (int)PLAN_lm_loss_grad_ignore &&
+                       (int)PLAN_T_lm_loss_part_grad_lse == (int)PLAN_T_lm_loss_grad_lse,
+                   "one formula");
+    return plan_lm_loss_grad_workspace(p, t);
+}
+
 /* Arena bytes of workspace for one instruction (kernel `fused`: n_chunks * partial_bytes, by the
  * compiler). */
 static inline uint64_t plan_workspace_bytes(PlanKernel kernel, const PlanParam *p,
@@ -327,9 +373,20 @@ static inline uint64_t plan_scratch_bytes(PlanKernel kernel, const PlanParam *p,
     case PLAN_KERNEL_lm_loss:
         return plan_lm_loss_scratch(p, t);
     case PLAN_KERNEL_lm_loss_grad:
+    case PLAN_KERNEL_lm_loss_part_grad:
         return plan_lm_loss_grad_scratch(p, t);
     case PLAN_KERNEL_lm_loss_with_grad:
         return plan_lm_loss_with_grad_scratch(p, t);
+    case PLAN_KERNEL_lm_loss_part:
+        return plan_pack_bytes(
+                   LM_LOSS_TILE_M, LM_LOSS_TILE_N, p[PLAN_lm_loss_part_width].i,
+                   plan_row_direct(&t[PLAN_T_lm_loss_part_h], p[PLAN_lm_loss_part_width].i,
+                                   plan_real_bytes(t[PLAN_T_lm_loss_part_h].dtype)),
+                   plan_row_direct(&t[PLAN_T_lm_loss_part_w], p[PLAN_lm_loss_part_width].i,
+                                   plan_real_bytes(t[PLAN_T_lm_loss_part_h].dtype)),
+                   plan_real_bytes(t[PLAN_T_lm_loss_part_h].dtype)) +
+               (uint64_t)(LM_LOSS_TILE_M * LM_LOSS_TILE_N) *
+                   plan_real_bytes(t[PLAN_T_lm_loss_part_h].dtype);
     case PLAN_KERNEL_attention:
         return plan_attention_scratch(p[PLAN_attention_dim].i, t[PLAN_T_attention_q].dtype);
     case PLAN_KERNEL_attention_grad:

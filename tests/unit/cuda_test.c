@@ -373,7 +373,7 @@ static int child(const char *mode)
     if (rt && status == STATUS_OK)
         status = use(rt, mode);
     if (rt)
-        rt_close(rt);
+        rt_close(rt, STATUS_OK);
     session_free(s);
     free(plan);
     fflush(stdout);

@@ -205,6 +205,7 @@ static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanPar
     void *at[MAX_TENSORS];
     unsigned char *before[MAX_TENSORS], *first[MAX_TENSORS];
     RtFault own = {0};
+    PlanInstr instr = {.kernel = kernel};
     for (int i = 0; i < n; i++) {
         views[i] = t[i].view;
         at[i] = t[i].at;
@@ -218,7 +219,8 @@ static inline void run_kernel(PlanKernel kernel, Tensor *t, int n, const PlanPar
         unsigned char *workspace = guarded(bytes);
         Run run = {
             .kernel = &rt_kernels[kernel],
-            .call = {.tensor = views,
+            .call = {.instr = &instr,
+                     .tensor = views,
                      .param = p,
                      .at = at,
                      .workspace = workspace + GUARD,

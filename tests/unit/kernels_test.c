@@ -293,7 +293,8 @@ static void norms_are_the_formula(void **state)
             for (int64_t i = 0; i < sizes[s]; i++)
                 exact += (long double)get(&t[1], i) * get(&t[1], i);
             double sum = (double)exact;
-            run_kernel(PLAN_KERNEL_norm_sq, t, 2, (PlanParam[]){{sizes[s]}}, NULL, NULL);
+            run_kernel(PLAN_KERNEL_norm_sq, t, 2, (PlanParam[PLAN_norm_sq_PARAMS]){{sizes[s]}},
+                       NULL, NULL);
             assert_true(fabs(get(&t[0], 0) - sum) <= arithmetic(dtypes[d]) * 4 * sum);
             tensors_free(t, 2);
         }
@@ -364,7 +365,7 @@ static void check_adamw(const Update *x)
         want[i] =
             get(source, i) * (1 - lr * decay) - lr / (1 - pow(beta1, t1)) * m[i] / denominator;
     }
-    PlanParam p[] = {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = decay}};
+    PlanParam p[PLAN_adamw_PARAMS] = {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = decay}};
     run_kernel(PLAN_KERNEL_adamw, t, PLAN_T_adamw_TENSORS, p, NULL, NULL);
     for (int64_t i = 0; i < N; i++) {
         near(source, i, want[i], 2);
@@ -410,7 +411,7 @@ static void check_sgd(const Update *x, double momentum, bool nesterov)
         m[i] = momentum > 0 ? momentum * get(&t[2], i) + g : g;
         want[i] = get(source, i) - lr * (nesterov ? g + momentum * m[i] : m[i]);
     }
-    PlanParam p[] = {{.f = momentum}, {.f = decay}, {nesterov}};
+    PlanParam p[PLAN_sgd_PARAMS] = {{.f = momentum}, {.f = decay}, {nesterov}};
     run_kernel(PLAN_KERNEL_sgd, t, PLAN_T_sgd_TENSORS, p, NULL, NULL);
     for (int64_t i = 0; i < N; i++) {
         near(source, i, want[i], 2);
@@ -446,8 +447,8 @@ static void skipped_updates_change_nothing(void **state)
     float before[3][N];
     for (int i = 0; i < 3; i++)
         memcpy(before[i], t[i ? i + 1 : 0].at, sizeof before[i]);
-    PlanParam adamw[] = {{.f = 0.9}, {.f = 0.9}, {.f = 1e-8}, {.f = 0.1}},
-              sgd[] = {{.f = 0.9}, {.f = 0.1}, {0}};
+    PlanParam adamw[PLAN_adamw_PARAMS] = {{.f = 0.9}, {.f = 0.9}, {.f = 1e-8}, {.f = 0.1}},
+              sgd[PLAN_sgd_PARAMS] = {{.f = 0.9}, {.f = 0.1}, {0}};
     run_kernel(PLAN_KERNEL_adamw, t, PLAN_T_adamw_TENSORS, adamw, NULL, NULL);
     Tensor s[] = {t[0], t[1], t[2], absent(), t[5], t[6], t[7]};
     run_kernel(PLAN_KERNEL_sgd, s, PLAN_T_sgd_TENSORS, sgd, NULL, NULL);

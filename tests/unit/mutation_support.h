@@ -14,6 +14,8 @@ typedef struct Plan {
     const char *model, *policy;
     const char *keep; /* glob over values that live to the end; NULL: none */
     int64_t micro_batches;
+    IrMeshSizes mesh;     /* zeros: one rank */
+    const char *strategy; /* NULL: fsdp2 */
     Bench *bench;
     IrModule *m;
     IrGraph *g; /* @step */
@@ -97,6 +99,10 @@ static inline void plan_make(Plan *plan)
     plan->m->micro_batches = plan->micro_batches;
     plan->options = passes_options(s, plan->policy, plan->micro_batches, DTYPE_F32);
     plan->options.freeze_embeddings = false;
+    plan->options.tp = plan->mesh.tp;
+    plan->options.dp = plan->mesh.dp;
+    plan->options.dpr = plan->mesh.dpr;
+    plan->options.strategy = sym(s, plan->strategy ? plan->strategy : "fsdp2");
     if (plan->keep)
         vec_push(s->arena, &plan->options.keep, ((PassPattern){sym(s, plan->keep), no_span}));
     passes_plan(plan->bench, plan->m, &plan->options);

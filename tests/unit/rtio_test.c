@@ -357,7 +357,7 @@ static void toy_file(ToyFile *file)
 static Status toy_load(Fixture *f, Model *m, const ToyFile *file, RtWeights *out)
 {
     assert_int_equal(rt_tensor_set_write(f->s, f->dir, file->out, file->n, UINT64_MAX), STATUS_OK);
-    return rt_weights_load(f->s, &m->plan, m->arena, f->dir, out);
+    return rt_weights_load(f->s, NULL, &m->plan, m->arena, f->dir, out);
 }
 
 static void *state_at(Model *m, const char *name)
@@ -509,11 +509,11 @@ static void test_all_problems(void **state)
         f, "weight `model.layers.0.layer_scalar`, field `dtype`: I32 cannot be converted to f32");
     expect_message(f, "`model.embed_tokens.weight`");
     assert_int_equal(f->s->n_errors, 3);
-    assert_int_equal(rt_weights_load(f->s, &m->plan, m->arena, in(f, "nowhere"), &weights),
+    assert_int_equal(rt_weights_load(f->s, NULL, &m->plan, m->arena, in(f, "nowhere"), &weights),
                      STATUS_ENV);
     expect_message(f, "nowhere` is not a folder");
     mkdir(in(f, "empty"), 0777);
-    assert_int_equal(rt_weights_load(f->s, &m->plan, m->arena, in(f, "empty"), &weights),
+    assert_int_equal(rt_weights_load(f->s, NULL, &m->plan, m->arena, in(f, "empty"), &weights),
                      STATUS_ENV);
     expect_message(f, "has neither `model.safetensors` nor `model.safetensors.index.json`");
     free(m);
@@ -528,8 +528,10 @@ static void test_init(void **state)
     Fixture *f = begin();
     Model *m = toy("model."), *again = toy("model.");
     RtWeights weights;
-    assert_int_equal(rt_weights_init(f->s, &m->plan, m->arena, 7, &weights), STATUS_OK);
-    rt_init_all(&again->plan, again->arena, 7);
+    assert_int_equal(rt_weights_init(f->s, NULL, &m->plan, m->arena, 7, &weights), STATUS_OK);
+    RtTensors tensors;
+    rt_tensors_list(f->s, NULL, &again->plan, &tensors);
+    rt_init_all(&tensors, again->arena, 7);
     assert_memory_equal(m->arena, again->arena, sizeof m->arena);
     float *embed = state_at(m, "model.embed_tokens.weight"),
           *scalar = state_at(m, "model.layers.0.layer_scalar");
@@ -537,7 +539,7 @@ static void test_init(void **state)
     for (uint64_t i = 0; i < 24; i++)
         assert_true(embed[i] == (float)(0.5 * rt_random_normal(rt_random_bits(stream, i))));
     assert_true(*scalar == 1);
-    rt_init_all(&again->plan, again->arena, 8);
+    rt_init_all(&tensors, again->arena, 8);
     assert_memory_not_equal(m->arena + m->states[0].offset, again->arena + again->states[0].offset,
                             96);
     assert_string_equal(weights.file_names[0], "model.embed_tokens.weight");
@@ -608,7 +610,8 @@ static void test_save_resume(void **state)
     *(int64_t *)(void *)(m->arena + m->header.scalars.step) = 4;
     *(int64_t *)(void *)(m->arena + m->header.scalars.seed) = -3;
     assert_int_equal(rt_checkpoint_check(f->s, dir), STATUS_OK);
-    assert_int_equal(rt_checkpoint_save(f->s, &m->plan, m->arena, &weights, 123, dir), STATUS_OK);
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 123, dir),
+                     STATUS_OK);
 
     RtTensorSet set;
     assert_int_equal(rt_tensor_set_open(f->s, dir, &set), STATUS_OK);
@@ -633,7 +636,7 @@ static void test_save_resume(void **state)
     assert_string_equal(config.text, "{\"model_type\": \"toy\"}\n");
 
     assert_int_equal(
-        rt_checkpoint_resume(f->s, &again->plan, again->arena, dir, &resumed, &position),
+        rt_checkpoint_resume(f->s, NULL, &again->plan, again->arena, dir, &resumed, &position),
         STATUS_OK);
     assert_int_equal(position, 123);
     assert_memory_equal(m->arena, again->arena, sizeof m->arena);
@@ -641,10 +644,11 @@ static void test_save_resume(void **state)
     /* saved again over itself: the same files, and what else is in the folder stays */
     put_file(in(f, "out/ckpt/tokenizer.json"), "{}", 2);
     put_file(in(f, "out/ckpt/model-00001-of-00002.safetensors"), "stale", 5);
-    assert_int_equal(rt_checkpoint_save(f->s, &again->plan, again->arena, &resumed, 123, dir),
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &again->plan, again->arena, &resumed, 123, dir),
                      STATUS_OK);
-    assert_int_equal(rt_checkpoint_save(f->s, &m->plan, m->arena, &weights, 123, in(f, "copy/")),
-                     STATUS_OK);
+    assert_int_equal(
+        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 123, in(f, "copy/")),
+        STATUS_OK);
     assert_true(
         same_files(f, in(f, "out/ckpt/model.safetensors"), in(f, "copy/model.safetensors")));
     assert_true(same_files(f, in(f, "out/ckpt/state/optimizer.safetensors"),
@@ -671,43 +675,45 @@ static void test_resume_errors(void **state)
     RtWeights weights, resumed;
     uint64_t position;
     const char *dir = in(f, "ckpt"), *trainer = in(f, "ckpt/state/trainer.json");
-    assert_int_equal(rt_weights_init(f->s, &m->plan, m->arena, 1, &weights), STATUS_OK);
-    assert_int_equal(rt_checkpoint_save(f->s, &m->plan, m->arena, &weights, 1, dir), STATUS_OK);
+    assert_int_equal(rt_weights_init(f->s, NULL, &m->plan, m->arena, 1, &weights), STATUS_OK);
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 1, dir),
+                     STATUS_OK);
     m->instrs[0].kernel = PLAN_KERNEL_sgd;
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     expect_message(f, "was saved with optimizer `adamw`, and this executable has `sgd`");
     m->instrs[0].kernel = PLAN_KERNEL_adamw;
     m->states[5].kind = PLAN_STATE_ACC;
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     expect_message(f, "`exp_avg_sq.model.layers.0.proj.weight` belongs to no trained weight");
     m->states[5].kind = PLAN_STATE_MOMENT2;
     m->states[5].dtype = DTYPE_BF16;
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     expect_message(f, "is F32 [4, 4], but this executable has BF16 [4, 4]");
     m->states[5].dtype = DTYPE_F32;
     m->states[0].dtype = DTYPE_BF16; /* of another precision: no conversion on resume */
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     expect_message(f, "field `dtype`: F32 cannot be restored to bf16");
     m->states[0].dtype = DTYPE_F32;
     put_file(trainer, "{\"format\": 1, \"step\": -1}", 24);
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     put_file(trainer, "{\"format\": 1}", 13);
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_USER);
     expect_message(f, "malformed training state: key `model` is missing");
     unlink(trainer);
-    assert_int_equal(rt_checkpoint_resume(f->s, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
                      STATUS_ENV);
     expect_message(f, "cannot resume from");
     put_file(in(f, "file"), "", 0);
     assert_int_equal(rt_checkpoint_check(f->s, in(f, "file")), STATUS_ENV);
-    assert_int_equal(rt_checkpoint_save(f->s, &m->plan, m->arena, &weights, 1, in(f, "file/x")),
-                     STATUS_ENV);
+    assert_int_equal(
+        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 1, in(f, "file/x")),
+        STATUS_ENV);
     free(m);
     end(f);
 }
@@ -724,7 +730,7 @@ static void test_dump(void **state)
     uint64_t at = take(m, sizeof grad);
     memcpy(m->arena + at, grad, sizeof grad);
     m->grads[0] =
-        (PlanGrad){.state = 1,
+        (PlanGrad){.state = 1, .layout = 1,
                    .tensor = {.offset = at, .numel = 16, .run = 4, .pitch = 6, .dtype = DTYPE_F32}};
     m->grads[1] = (PlanGrad){.state = 0, .tensor = {.offset = PLAN_ABSENT}};
     m->plan.n_grads = 2;
@@ -737,7 +743,7 @@ static void test_dump(void **state)
                             .rank = 1,
                             .dim = {24}};
     m->plan.n_kept = 1;
-    assert_int_equal(rt_dump_grads(f->s, &m->plan, m->arena, NULL, in(f, "g.safetensors")),
+    assert_int_equal(rt_dump_grads(f->s, NULL, &m->plan, m->arena, NULL, in(f, "g.safetensors")),
                      STATUS_OK);
     assert_int_equal(rt_tensors_open(f->s, in(f, "g.safetensors"), &file), STATUS_OK);
     assert_int_equal(file.n_tensors, 1);

@@ -213,17 +213,17 @@ static void emit_update(Plan *p, const Model *m, const PlanTensor *moments)
     PlanTensor norm_e = buffer(p, "%norm_e", DTYPE_F64, 1),
                norm_w = buffer(p, "%norm_w", DTYPE_F64, 1);
     emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq e", TENSORS(norm_e, m->acc_e),
-         NUMBERS(I(TABLE)));
+         NUMBERS(I(TABLE), I(0), I(0), I(0)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_norm_sq, "norm_sq w", TENSORS(norm_w, m->acc_w),
-         NUMBERS(I(TABLE)));
+         NUMBERS(I(TABLE), I(0), I(0), I(0)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_grad_norm, "grad_norm",
          TENSORS(m->norm, m->coef, norm_e, norm_w), NUMBERS(I(2), F(1)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_adamw, "adamw e",
          TENSORS(m->e, m->acc_e, moments[0], moments[1], none, m->coef, m->lr, m->step),
-         NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01)));
+         NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01), I(0), I(0), I(0)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_adamw, "adamw w",
          TENSORS(m->w, m->acc_w, moments[2], moments[3], none, m->coef, m->lr, m->step),
-         NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01)));
+         NUMBERS(F(0.9), F(0.95), F(1e-8), F(0.01), I(0), I(0), I(0)));
     emit(p, PLAN_UPDATE, PLAN_KERNEL_loss_mean, "loss_mean",
          TENSORS(m->loss, m->loss_sum, m->inverse), 0, NULL);
     emit(p, PLAN_UPDATE, PLAN_KERNEL_advance, "advance", TENSORS(m->step, m->skipped, m->coef), 0,
@@ -353,7 +353,7 @@ static Plan *tiny_plan(void)
     p->inputs[0] = input(p, m.ids);
     p->inputs[1] = input(p, m.targets);
     p->grads[0] = (PlanGrad){.state = 0, .tensor = m.acc_e};
-    p->grads[1] = (PlanGrad){.state = 1, .tensor = m.acc_w};
+    p->grads[1] = (PlanGrad){.state = 1, .layout = 1, .tensor = m.acc_w};
     fill_header(p, &m);
     seal(p);
     return p;

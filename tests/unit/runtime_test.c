@@ -580,7 +580,7 @@ static void run_steps(uint32_t threads, bool check)
         assert_true(sums[c] == (float)(ROWS * (c % 7 + 7)));
     assert_int_equal(isnan(*(float *)(void *)(rt->arena.base + AT_X)) != 0, check);
     assert_string_equal(heard_text(heard), "");
-    rt_close(rt);
+    rt_close(rt, STATUS_OK);
     free(p);
     hush(heard);
 }
@@ -615,7 +615,7 @@ static void test_hook_before_update(void **state)
     RtStepResult result;
     assert_int_equal(rt_step(rt, 0, see_gradient, rt, &result), STATUS_OK);
     assert_int_equal(*(int64_t *)(void *)(rt->arena.base + AT_STEP), 1);
-    rt_close(rt);
+    rt_close(rt, STATUS_OK);
     free(p);
     hush(heard);
 }
@@ -640,7 +640,7 @@ static void test_check_names_first(void **state)
     rt_check_loaded(rt);
     assert_non_null(
         strstr(heard_text(heard), "check: `w` has a non-finite value before the first step"));
-    rt_close(rt);
+    rt_close(rt, STATUS_OK);
     free(p);
     hush(heard);
 }
@@ -679,7 +679,7 @@ static void test_fault(void **state)
     assert_int_equal(rt_step(rt, 0, NULL, NULL, &result), STATUS_USER);
     assert_string_equal(heard_text(heard),
                         "error: step 1, `layer %x` (t.model:11): id 99 outside the table\n");
-    rt_close(rt);
+    rt_close(rt, STATUS_OK);
     free(p);
     hush(heard);
 }
@@ -729,7 +729,7 @@ static void test_step_overhead(void **state)
     assert_int_equal(allocations() - before, 0);
     print_message("empty step: %.2f us\n", (double)best / 1e3);
     assert_true(best < 50000);
-    rt_close(rt);
+    rt_close(rt, STATUS_OK);
     free(p);
     hush(heard);
 }

@@ -193,8 +193,12 @@ static void test_option_errors(void **state)
 static void test_lines(void **state)
 {
     (void)state;
-    RtLog log = {
-        .out = -1, .fd = -1, .tokens = 2048, .flops = 989.4e12, .arena_bytes = 75226349240};
+    RtLog log = {.out = -1,
+                 .fd = -1,
+                 .tokens = 2048,
+                 .flops = 989.4e12,
+                 .arena_bytes = 75226349240,
+                 .ranks = 1};
     RtStepResult r = {.step = 1, .loss = 6.00851, .norm = 125.57912, .lr = 1e-5f, .targets = 2047};
     char line[RT_LOG_LINE];
     rt_log_step_line(&log, &r, 0.5, line);

@@ -28,7 +28,7 @@ static void R(embed_grad_rows)(const RtCall *call, uint64_t chunk, const int32_t
     int64_t end = rt_chunk_end(chunk, per, p[PLAN_embed_grad_rows].i);
     for (int64_t row = rt_chunk_begin(chunk, per); row < end; row++) {
         int64_t n = begin[row + 1] - begin[row];
-        if (n && row != p[PLAN_embed_grad_padding].i)
+        if (n && row + first_row(call, p[PLAN_embed_grad_rows].i) != p[PLAN_embed_grad_padding].i)
             R(embed_grad_row)(call, row, width, order + begin[row], n);
         else
             rt_view_zero(call->at[PLAN_T_embed_grad_dtable],

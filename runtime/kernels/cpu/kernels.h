@@ -39,6 +39,15 @@ RT_RUN(loss_mean);
 RT_CHUNKS(adamw);
 RT_CHUNKS(sgd);
 RT_RUN(advance);
+RT_RUN(invert_count);
+RT_CHUNKS(embed_part);
+RT_PHASES(lm_loss_part);
+RT_RUN(lm_loss_join);
+RT_RUN(sum_scalars);
+RT_RUN(all_gather);
+RT_RUN(reduce_scatter);
+RT_RUN(all_reduce);
+RT_PHASES(flat_pack);
 
 #undef RT_RUN
 #undef RT_CHUNKS

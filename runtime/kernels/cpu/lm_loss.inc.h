@@ -5,13 +5,13 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
 {
     int64_t span = (int64_t)chunk % x->spans, token = (int64_t)chunk / x->spans * LM_LOSS_TILE_M;
     int64_t rows = plan_min(LM_LOSS_TILE_M, x->tokens - token);
-    int64_t end = plan_min((span + 1) * LM_LOSS_SPAN, x->vocab);
+    int64_t end = plan_min((span + 1) * LM_LOSS_SPAN, x->words);
     REAL *most = call->workspace, *sum = most + x->tokens * x->spans,
          *logit = sum + x->tokens * x->spans;
     REAL *tile = scratch, *pack = tile + LM_LOSS_TILE_M * LM_LOSS_TILE_N;
-    RtMatrix h = rt_matrix(call->at[PLAN_T_lm_loss_h], &call->tensor[PLAN_T_lm_loss_h], x->width,
+    RtMatrix h = rt_matrix(call->at[x->h], &call->tensor[x->h], x->width,
                            false, sizeof(REAL));
-    RtMatrix w = rt_matrix(call->at[PLAN_T_lm_loss_w], &call->tensor[PLAN_T_lm_loss_w], x->width,
+    RtMatrix w = rt_matrix(call->at[x->w], &call->tensor[x->w], x->width,
                            false, sizeof(REAL));
 
     for (int64_t r = token; r < token + rows; r++) {
@@ -26,7 +26,7 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
             REAL *row_most = &most[(token + r) * x->spans + span],
                  *row_sum = &sum[(token + r) * x->spans + span];
             R(lm_softcap)(row, cols, x->softcap);
-            int64_t target = x->targets[token + r] - word;
+            int64_t target = x->targets[token + r] - x->word0 - word;
             if (target >= 0 && target < cols)
                 logit[token + r] = row[target];
             for (int64_t i = cols; i < padded; i++)
@@ -41,6 +41,60 @@ static void R(lm_loss_span)(const RtCall *call, const LmLoss *x, uint64_t chunk,
             *row_most = now;
         }
     }
+}
+
+/* A token's spans together: the log of the sum of exponentials, -inf of no words at all. */
+static REAL R(lm_loss_spans)(const LmLoss *x, const REAL *row_most, const REAL *row_sum)
+{
+    REAL top = row_most[0], total = 0;
+    for (int64_t i = 1; i < x->spans; i++)
+        top = row_most[i] > top ? row_most[i] : top;
+    for (int64_t i = 0; i < x->spans; i++)
+        if (row_sum[i] > 0)
+            total += row_sum[i] * (row_most[i] == top ? 1 : REAL_EXP(row_most[i] - top));
+    return total > 0 ? top + REAL_LOG(total) : -(REAL)INFINITY;
+}
+
+/* Of a part: the spans, then the target's logit where it is among this part's words. */
+static void R(lm_loss_part)(const RtCall *call, const LmLoss *x, uint64_t chunk)
+{
+    REAL *most = call->workspace, *sum = most + x->tokens * x->spans,
+         *logit = sum + x->tokens * x->spans;
+    for (int64_t r = rt_chunk_begin(chunk, COMBINE_TOKENS);
+         r < rt_chunk_end(chunk, COMBINE_TOKENS, x->tokens); r++) {
+        int64_t target = x->targets[r] - x->word0;
+        REAL lse = R(lm_loss_spans)(x, most + r * x->spans, sum + r * x->spans);
+        REAL own = target >= 0 && target < x->words ? logit[r] : 0;
+        const PlanTensor *part = &call->tensor[PLAN_T_lm_loss_part_part];
+        R(rt_view_store)(call->at[PLAN_T_lm_loss_part_part], part, r, &lse, 1);
+        R(rt_view_store)(call->at[PLAN_T_lm_loss_part_part], part, x->tokens + r, &own, 1);
+    }
+}
+
+/* Parts in the order of the ranks: [n, 2, tokens]. */
+static void R(lm_loss_join)(const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    const REAL *parts = call->at[PLAN_T_lm_loss_join_parts];
+    const int32_t *targets = call->at[PLAN_T_lm_loss_join_targets];
+    int64_t tokens = p[PLAN_lm_loss_join_tokens].i, n = p[PLAN_lm_loss_join_n].i;
+    double loss = 0;
+    for (int64_t r = 0; r < tokens; r++) {
+        REAL top = parts[r], total = 0, logit = 0, lse;
+        for (int64_t i = 1; i < n; i++)
+            top = parts[2 * i * tokens + r] > top ? parts[2 * i * tokens + r] : top;
+        for (int64_t i = 0; i < n; i++) {
+            total += REAL_EXP(parts[2 * i * tokens + r] - top);
+            logit += parts[(2 * i + 1) * tokens + r];
+        }
+        lse = top + REAL_LOG(total);
+        loss += targets[r] != p[PLAN_lm_loss_join_ignore].i ? lse - logit : 0;
+        if (call->at[PLAN_T_lm_loss_join_lse])
+            R(rt_view_store)
+            (call->at[PLAN_T_lm_loss_join_lse], &call->tensor[PLAN_T_lm_loss_join_lse], r, &lse, 1);
+    }
+    if (call->at[PLAN_T_lm_loss_join_loss])
+        rt_set_scalar(call, PLAN_T_lm_loss_join_loss, loss);
 }
 
 static void R(lm_loss_combine)(const RtCall *call, const LmLoss *x, uint64_t chunk)

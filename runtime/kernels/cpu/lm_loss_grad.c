@@ -1,4 +1,5 @@
 #include "runtime/kernels/cpu/kernels.h"
+#include "runtime/kernels/cpu/part.h"
 #include "runtime/kernels/cpu/lm_loss.h"
 
 /* The vocabulary is cut into pieces. For each: gradients of its logits for all tokens, then dw's
@@ -7,6 +8,8 @@ typedef struct LmLossGrad {
     int64_t tokens, width, vocab, ignore;
     double softcap;
     const int32_t *targets;
+    /* of a part: its first word's number, and how many of its rows are words */
+    int64_t word0, words;
     int64_t columns;     /* of a piece; the last one may have fewer */
     int64_t word, count; /* this phase's piece: its first column, and how many */
     PlanTiles dh_tiles, dw_tiles;
@@ -25,6 +28,11 @@ static LmLossGrad lm_loss_grad(const RtCall *call, uint32_t phase)
         .targets = call->at[PLAN_T_lm_loss_grad_targets],
         .sums = plan_lm_loss_grad_sums(p, call->tensor),
     };
+    x.words = x.vocab;
+    if (call->instr->kernel == PLAN_KERNEL_lm_loss_part_grad) {
+        x.word0 = rt_part_index(call) * x.vocab;
+        x.words = rt_between(p[PLAN_lm_loss_part_grad_total].i - x.word0, 0, x.vocab);
+    }
     x.columns =
         plan_lm_loss_grad_columns(x.tokens, x.vocab, call->tensor[PLAN_T_lm_loss_grad_h].dtype);
     x.word = phase / 2 * x.columns;

@@ -42,7 +42,9 @@ static void R(lm_loss_grad_logits)(const RtCall *call, const LmLossGrad *x, uint
         if (target == x->ignore)
             memset(row, 0, (size_t)cols * sizeof *row);
         else
-            R(lm_loss_grad_row)(x, row, cols, target - x->word - column, lse, seed);
+            R(lm_loss_grad_row)(x, row, cols, target - x->word0 - x->word - column, lse, seed);
+        for (int64_t i = rt_between(x->words - x->word - column, 0, cols); i < cols; i++)
+            row[i] = 0;
     }
 }
 

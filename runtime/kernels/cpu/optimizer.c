@@ -1,4 +1,5 @@
 #include "runtime/kernels/cpu/kernels.h"
+#include "runtime/kernels/cpu/part.h"
 #include "runtime/kernels/cpu/tile.h"
 
 /* What an update reads and writes. Moments go on unrounded within a step, and are rounded when they
@@ -15,6 +16,22 @@ typedef struct Sgd {
     bool nesterov;
 } Sgd;
 
+/* A chunk of what an update goes over: elements of the gradient, and where the weight's are. */
+typedef struct Range {
+    int64_t first, n, shift;
+} Range;
+
+static Range range_of(const RtCall *call, int gradient, int weight, int comm, uint64_t chunk)
+{
+    const PlanParam *p = call->param;
+    int64_t numel = call->tensor[gradient].numel;
+    RtSpan span = rt_part_span(call, numel, p[comm + 1].i, p[comm + 2].i);
+    Range range = {.first = rt_between(rt_chunk_begin(chunk, RT_CHUNK), span.first, span.end)};
+    range.n = rt_chunk_end(chunk, RT_CHUNK, span.end) - range.first;
+    range.shift = call->tensor[weight].numel > numel ? rt_part_index(call) * numel : 0;
+    return range;
+}
+
 #include "runtime/kernels/cpu/real_f32.h"
 #include "runtime/kernels/cpu/optimizer.inc.h"
 #include "runtime/kernels/cpu/real_f64.h"
@@ -23,7 +40,7 @@ typedef struct Sgd {
 uint64_t rt_adamw_chunks(const RtCall *call, uint32_t phase)
 {
     (void)phase;
-    return (uint64_t)plan_ceil_div(call->tensor[PLAN_T_adamw_w].numel, RT_CHUNK);
+    return (uint64_t)plan_ceil_div(call->tensor[PLAN_T_adamw_g].numel, RT_CHUNK);
 }
 
 void rt_adamw_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
@@ -44,18 +61,19 @@ void rt_adamw_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scra
     x.root = sqrt(1 - pow(x.beta2, t));
     if (x.coef == 0)
         return;
-    int64_t first = rt_chunk_begin(chunk, RT_CHUNK);
-    int64_t n = rt_chunk_end(chunk, RT_CHUNK, call->tensor[PLAN_T_adamw_w].numel) - first;
+    Range range = range_of(call, PLAN_T_adamw_g, PLAN_T_adamw_w, PLAN_adamw_comm, chunk);
+    if (range.n <= 0)
+        return;
     if (rt_is_f64(call, PLAN_T_adamw_w))
-        adamw_f64(call, &x, first, n);
+        adamw_f64(call, &x, range.first, range.n, range.shift);
     else
-        adamw_f32(call, &x, first, n);
+        adamw_f32(call, &x, range.first, range.n, range.shift);
 }
 
 uint64_t rt_sgd_chunks(const RtCall *call, uint32_t phase)
 {
     (void)phase;
-    return (uint64_t)plan_ceil_div(call->tensor[PLAN_T_sgd_w].numel, RT_CHUNK);
+    return (uint64_t)plan_ceil_div(call->tensor[PLAN_T_sgd_g].numel, RT_CHUNK);
 }
 
 void rt_sgd_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
@@ -72,12 +90,13 @@ void rt_sgd_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratc
     };
     if (x.coef == 0)
         return;
-    int64_t first = rt_chunk_begin(chunk, RT_CHUNK);
-    int64_t n = rt_chunk_end(chunk, RT_CHUNK, call->tensor[PLAN_T_sgd_w].numel) - first;
+    Range range = range_of(call, PLAN_T_sgd_g, PLAN_T_sgd_w, PLAN_sgd_comm, chunk);
+    if (range.n <= 0)
+        return;
     if (rt_is_f64(call, PLAN_T_sgd_w))
-        sgd_f64(call, &x, first, n);
+        sgd_f64(call, &x, range.first, range.n, range.shift);
     else
-        sgd_f32(call, &x, first, n);
+        sgd_f32(call, &x, range.first, range.n, range.shift);
 }
 
 void rt_advance_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)

@@ -2,10 +2,12 @@
 
 #define OPT_T(kernel, name)                                                                        \
     call->at[PLAN_T_##kernel##_##name], &call->tensor[PLAN_T_##kernel##_##name], at
+#define OPT_W(kernel) call->at[PLAN_T_##kernel##_w], &call->tensor[PLAN_T_##kernel##_w], at + shift
 #define OPT_LOAD(kernel, name, to) R(rt_view_load)(to, OPT_T(kernel, name), count)
 #define OPT_STORE(kernel, name, from) R(rt_view_store)(OPT_T(kernel, name), from, count)
 
-static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t n)
+/* The weight's elements stand `shift` behind those of the others. */
+static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t n, int64_t shift)
 {
     REAL w[RT_BLOCK], g[RT_BLOCK], m[RT_BLOCK], v[RT_BLOCK];
     REAL rest1 = (REAL)(1 - x->beta1), beta2 = (REAL)x->beta2, rest2 = (REAL)(1 - x->beta2);
@@ -17,7 +19,7 @@ static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t 
         if (master)
             OPT_LOAD(adamw, master, w);
         else
-            OPT_LOAD(adamw, w, w);
+            R(rt_view_load)(w, OPT_W(adamw), count);
         OPT_LOAD(adamw, g, g);
         OPT_LOAD(adamw, m, m);
         OPT_LOAD(adamw, v, v);
@@ -29,13 +31,13 @@ static void R(adamw)(const RtCall *call, const Adamw *x, int64_t first, int64_t 
         }
         if (master)
             OPT_STORE(adamw, master, w);
-        OPT_STORE(adamw, w, w);
+        R(rt_view_store)(OPT_W(adamw), w, count);
         OPT_STORE(adamw, m, m);
         OPT_STORE(adamw, v, v);
     }
 }
 
-static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n)
+static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n, int64_t shift)
 {
     REAL w[RT_BLOCK], g[RT_BLOCK], m[RT_BLOCK];
     REAL coef = (REAL)x->coef, decay = (REAL)x->decay;
@@ -46,7 +48,7 @@ static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n)
         if (master)
             OPT_LOAD(sgd, master, w);
         else
-            OPT_LOAD(sgd, w, w);
+            R(rt_view_load)(w, OPT_W(sgd), count);
         OPT_LOAD(sgd, g, g);
         for (int64_t i = 0; i < count; i++)
             g[i] = g[i] * coef + decay * w[i];
@@ -62,10 +64,11 @@ static void R(sgd)(const RtCall *call, const Sgd *x, int64_t first, int64_t n)
             w[i] -= lr * g[i];
         if (master)
             OPT_STORE(sgd, master, w);
-        OPT_STORE(sgd, w, w);
+        R(rt_view_store)(OPT_W(sgd), w, count);
     }
 }
 
 #undef OPT_T
+#undef OPT_W
 #undef OPT_LOAD
 #undef OPT_STORE

@@ -1,4 +1,5 @@
 #include "runtime/kernels/cpu/kernels.h"
+#include "runtime/kernels/cpu/part.h"
 #include "runtime/kernels/cpu/tile.h"
 
 enum { BLOCKS_PER_CHUNK = 16 };
@@ -45,6 +46,27 @@ void rt_grad_norm_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
         coef = fmin(1, limit / (norm + 1e-6));
     rt_set_scalar(call, PLAN_T_grad_norm_norm, norm);
     rt_set_scalar(call, PLAN_T_grad_norm_coef, coef);
+}
+
+void rt_invert_count_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    int64_t count = *(const int64_t *)call->at[PLAN_T_invert_count_count];
+    rt_set_scalar(call, PLAN_T_invert_count_inverse, 1 / (double)(count > 1 ? count : 1));
+}
+
+void rt_sum_scalars_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    const PlanParam *p = call->param;
+    double sum = 0;
+    for (int64_t i = 0; i < p[PLAN_sum_scalars_n].i; i++)
+        sum += rt_scalar(call, (int)(PLAN_T_sum_scalars_TENSORS + i));
+    rt_set_scalar(call, PLAN_T_sum_scalars_y, p[PLAN_sum_scalars_factor].f * sum);
 }
 
 /* -- accumulate -- */
@@ -103,7 +125,10 @@ void rt_accumulate_run(const RtCall *call, uint32_t phase, uint64_t chunk, void 
 void rt_norm_sq_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
 {
     (void)scratch;
-    int64_t n = call->param[PLAN_norm_sq_n].i, blocks = plan_ceil_div(n, NORM_SQ_BLOCK);
+    const PlanParam *p = call->param;
+    RtSpan span =
+        rt_part_span(call, p[PLAN_norm_sq_n].i, p[PLAN_norm_sq_begin].i, p[PLAN_norm_sq_end].i);
+    int64_t n = span.end - span.first, blocks = plan_ceil_div(n, NORM_SQ_BLOCK);
     if (phase == 1) {
         rt_set_scalar(call, PLAN_T_norm_sq_y, sum_pairs(call->workspace, blocks));
         return;
@@ -113,7 +138,7 @@ void rt_norm_sq_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *sc
     int64_t end = rt_chunk_end(chunk, BLOCKS_PER_CHUNK, blocks);
     for (int64_t block = rt_chunk_begin(chunk, BLOCKS_PER_CHUNK); block < end; block++) {
         int64_t first = block * NORM_SQ_BLOCK, count = plan_min(NORM_SQ_BLOCK, n - first);
-        sums[block] = f64 ? norm_sq_block_f64(call, first, count)
-                          : (double)norm_sq_block_f32(call, first, count);
+        sums[block] = f64 ? norm_sq_block_f64(call, span.first + first, count)
+                          : (double)norm_sq_block_f32(call, span.first + first, count);
     }
 }

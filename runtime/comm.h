@@ -1,0 +1,129 @@
+/* comm: the ranks of a run and what they exchange. A collective is rounds of messages between
+ * the members of a group; sums are taken in the order of the ranks, so that every member has the
+ * same bits. Who carries the messages is a transport: MPI, or TCP links of our own. */
+#ifndef RUNTIME_COMM_H
+#define RUNTIME_COMM_H
+
+#include "base/session.h"
+#include "runtime/abi/plan.h"
+
+/* -- transports -- */
+
+typedef struct RtTransfer { /* with one peer; either side may have no bytes */
+    uint32_t peer;          /* its rank */
+    const void *send;
+    void *receive;
+    uint64_t send_bytes, receive_bytes;
+} RtTransfer;
+
+typedef enum RtTransferState {
+    RT_TRANSFER_PENDING,
+    RT_TRANSFER_DONE,
+    RT_TRANSFER_LOST
+} RtTransferState;
+
+typedef struct RtTransport {
+    const char *name;
+    /* Begins transfers, each with another peer; they stay where they are until all are done. */
+    bool (*start)(void *link, const RtTransfer *transfers, uint32_t n);
+    /* Moves on; *out_peer: a rank that is waited for, or that is lost. */
+    RtTransferState (*poll)(void *link, uint32_t *out_peer);
+    void (*close)(void *link);              /* all ranks come here */
+    /* this one does, and ends the others if it can; may not return */
+    void (*abort)(void *link, int status);
+} RtTransport;
+
+/* -- the world -- */
+
+enum { RT_MOST_RANKS = 4096 }; /* between processes of the host */
+
+typedef struct RtWorld {
+    Session *s;
+    uint32_t rank, size;
+    PlanMesh mesh; /* no member is 0 */
+    const RtTransport *transport;
+    void *link;
+    double timeout_s;
+    uint64_t eager_polls;
+    int64_t steps_done; /* for messages */
+    char lost[160]; /* why an exchange failed; empty: none has */
+    /* of a rank other than 0: what it says is kept until it is known whether it is needed */
+    FILE *own_out;
+    FILE *first_out;
+    char *said;
+    size_t said_bytes;
+} RtWorld;
+
+typedef struct RtCoordinates {
+    uint32_t tp, dp, dpr, pp;
+} RtCoordinates;
+
+typedef struct RtGroup { /* the members of one communicator */
+    RtWorld *world;
+    const char *name;
+    uint32_t n, self;
+    const uint32_t *ranks;
+    RtTransfer *transfers; /* room for a round */
+} RtGroup;
+
+/* Ranks on this machine, as far as the environment says so. */
+uint32_t rt_local_ranks(void);
+
+PlanMesh rt_mesh(const PlanHeader *header); /* no member is 0 */
+uint32_t rt_mesh_size(const PlanMesh *mesh);
+RtCoordinates rt_mesh_at(const PlanMesh *mesh, uint32_t rank);
+uint32_t rt_mesh_rank(const PlanMesh *mesh, RtCoordinates at);
+/* Product of the axes' sizes; the place among the members that differ in these axes alone. */
+uint32_t rt_mesh_axes_size(const PlanMesh *mesh, uint32_t axes);
+uint32_t rt_mesh_axes_place(const PlanMesh *mesh, uint32_t axes, uint32_t rank);
+
+/* Meets the other ranks, as the environment says (mpirun, srun, or RANK and WORLD_SIZE).
+ * *out_world is NULL where the mesh has one rank. From here on ranks other than 0 keep what they
+ * say to themselves. */
+Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtWorld **out_world);
+/* agreed: all ranks have this status and come here; else the job ends. NULL does nothing. */
+void rt_world_close(RtWorld *world, Status status, bool agreed);
+/* The communicator that this rank is a member of. */
+void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGroup *out_group);
+
+/* -- collectives; false: world->lost says why, and the job is over -- */
+
+/* to[r * bytes ..] = from of member r; `from` may be its own place in `to`. */
+bool rt_all_gather(RtGroup *group, void *to, const void *from, uint64_t bytes);
+
+typedef struct RtReduction {
+    uint32_t from_dtype, to_dtype;
+    PlanReduce op;
+    void *to;
+    const void *from;
+    int64_t count;   /* elements of `to` */
+    void *workspace; /* plan_comm_workspace */
+} RtReduction;
+
+bool rt_reduce_scatter(RtGroup *group, const RtReduction *reduction);
+bool rt_all_reduce(RtGroup *group, const RtReduction *reduction);
+
+/* One message; both sides call it. */
+bool rt_send(RtGroup *group, uint32_t to, const void *bytes, uint64_t n);
+bool rt_receive(RtGroup *group, uint32_t from, void *bytes, uint64_t n);
+
+/* -- small things between steps, over all ranks; `world` NULL: one rank -- */
+
+/* The worst of the ranks' statuses, known to all; what the first rank with it has said is
+ * printed, what the others said is dropped. */
+Status rt_world_agree(RtWorld *world, Status status);
+Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value);
+Status rt_world_lost(RtWorld *world, const char *what);
+
+static inline bool rt_is_first(const RtWorld *world)
+{
+    return !world || world->rank == 0;
+}
+
+/* -- for the transports -- */
+
+extern const RtTransport rt_transport_mpi, rt_transport_tcp;
+Status rt_mpi_open(RtWorld *world);
+Status rt_tcp_open(RtWorld *world);
+
+#endif

@@ -1,0 +1,361 @@
+/* Messages over TCP links of our own, one between each two ranks. They meet at
+ * MASTER_ADDR:MASTER_PORT, where rank 0 hears each of the others and tells them where all
+ * listen; the link between two is then made by the higher one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/comm.h"
+#include "runtime/profile.h"
+
+enum { HELLO = 0x73746570 /* "step" */, BACKLOG = 1024 };
+
+typedef struct Hello { /* what a rank says first on a link */
+    uint32_t magic, rank, size;
+    uint16_t port, pad; /* where it listens, network order */
+} Hello;
+
+typedef struct Address { /* where a rank listens */
+    struct sockaddr_storage at;
+    socklen_t length, pad;
+} Address;
+
+typedef struct Side { /* one direction of a transfer */
+    uint32_t peer;
+    unsigned char *bytes;
+    uint64_t left;
+    bool sends;
+} Side;
+
+typedef struct Tcp {
+    RtWorld *world;
+    int *sockets; /* by rank; own: -1 */
+    Side *sides;
+    struct pollfd *polls;
+    uint32_t n;
+    int64_t deadline; /* of the meeting */
+} Tcp;
+
+/* -- a round -- */
+
+static bool start(void *link, const RtTransfer *transfers, uint32_t n)
+{
+    Tcp *tcp = link;
+    tcp->n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const RtTransfer *t = &transfers[i];
+        if (t->receive_bytes)
+            tcp->sides[tcp->n++] = (Side){t->peer, t->receive, t->receive_bytes, false};
+        if (t->send_bytes)
+            tcp->sides[tcp->n++] =
+                (Side){t->peer, (unsigned char *)(uintptr_t)t->send, t->send_bytes, true};
+    }
+    return true;
+}
+
+/* False: the peer has gone. */
+static bool move(const Tcp *tcp, Side *side)
+{
+    int fd = tcp->sockets[side->peer];
+    while (side->left) {
+        ssize_t n = side->sends ? send(fd, side->bytes, side->left, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                : recv(fd, side->bytes, side->left, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return true;
+        if (n <= 0)
+            return false;
+        side->bytes += n;
+        side->left -= (uint64_t)n;
+    }
+    return true;
+}
+
+static RtTransferState poll_sides(void *link, uint32_t *out_peer)
+{
+    enum { WAIT_MS = 50 };
+    Tcp *tcp = link;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < tcp->n; i++) {
+        Side *side = &tcp->sides[i];
+        if (!move(tcp, side)) {
+            *out_peer = side->peer;
+            return RT_TRANSFER_LOST;
+        }
+        if (side->left) {
+            tcp->polls[left] =
+                (struct pollfd){tcp->sockets[side->peer], side->sends ? POLLOUT : POLLIN, 0};
+            tcp->sides[left++] = *side;
+        }
+    }
+    tcp->n = left;
+    if (!left)
+        return RT_TRANSFER_DONE;
+    *out_peer = tcp->sides[0].peer;
+    poll(tcp->polls, left, WAIT_MS);
+    return RT_TRANSFER_PENDING;
+}
+
+static void close_all(void *link)
+{
+    Tcp *tcp = link;
+    for (uint32_t r = 0; r < tcp->world->size; r++)
+        if (tcp->sockets[r] >= 0)
+            close(tcp->sockets[r]);
+}
+
+/* The others find their links closed. */
+static void end(void *link, int status)
+{
+    (void)status;
+    close_all(link);
+}
+
+const RtTransport rt_transport_tcp = {"TCP", start, poll_sides, close_all, end};
+
+/* -- meeting -- */
+
+static Status failed(const Tcp *tcp, const char *what, const char *why)
+{
+    diag(tcp->world->s, no_span, ranks_meet, tcp->world->rank, what, why);
+    return STATUS_ENV;
+}
+
+static bool late(const Tcp *tcp)
+{
+    return rt_clock_ns() > tcp->deadline;
+}
+
+static void pause_a_little(void)
+{
+    struct timespec time = {0, 20000000};
+    nanosleep(&time, NULL);
+}
+
+static void no_delay(int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* Whole, before the deadline. */
+static bool read_all(const Tcp *tcp, int fd, void *bytes, size_t n)
+{
+    unsigned char *at = bytes;
+    while (n && !late(tcp)) {
+        struct pollfd ready = {fd, POLLIN, 0};
+        if (poll(&ready, 1, 100) <= 0)
+            continue;
+        ssize_t got = recv(fd, at, n, 0);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        at += got > 0 ? got : 0;
+        n -= got > 0 ? (size_t)got : 0;
+    }
+    return !n;
+}
+
+static bool write_all(int fd, const void *bytes, size_t n)
+{
+    const unsigned char *at = bytes;
+    while (n) {
+        ssize_t wrote = send(fd, at, n, MSG_NOSIGNAL);
+        if (wrote < 0 && errno != EINTR)
+            return false;
+        at += wrote > 0 ? wrote : 0;
+        n -= wrote > 0 ? (size_t)wrote : 0;
+    }
+    return true;
+}
+
+static int listen_at(const struct sockaddr *at, socklen_t length)
+{
+    int on = 1, fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd >= 0 && !bind(fd, at, length) && !listen(fd, BACKLOG))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Again and again until the deadline: the other side may not listen yet. */
+static int connect_to(const Tcp *tcp, const struct sockaddr *at, socklen_t length)
+{
+    while (!late(tcp)) {
+        int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && !connect(fd, at, length)) {
+            no_delay(fd);
+            return fd;
+        }
+        if (fd >= 0)
+            close(fd);
+        pause_a_little();
+    }
+    return -1;
+}
+
+static int accept_one(const Tcp *tcp, int listener, struct sockaddr_storage *out_from)
+{
+    while (!late(tcp)) {
+        struct pollfd ready = {listener, POLLIN, 0};
+        socklen_t length = sizeof *out_from;
+        if (poll(&ready, 1, 100) <= 0)
+            continue;
+        int fd = accept4(listener, (struct sockaddr *)out_from, &length, SOCK_CLOEXEC);
+        if (fd < 0)
+            continue;
+        no_delay(fd);
+        return fd;
+    }
+    return -1;
+}
+
+static uint16_t *port_of(struct sockaddr_storage *at)
+{
+    return at->ss_family == AF_INET6 ? &((struct sockaddr_in6 *)(void *)at)->sin6_port
+                                     : &((struct sockaddr_in *)(void *)at)->sin_port;
+}
+
+static socklen_t length_of(const struct sockaddr_storage *at)
+{
+    return at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* One of the higher ranks says who it is; anybody else on the port is sent away. */
+static Status welcome(Tcp *tcp, int listener, Address *addresses)
+{
+    RtWorld *world = tcp->world;
+    struct sockaddr_storage from;
+    Hello hello;
+    int fd = accept_one(tcp, listener, &from);
+    if (fd < 0)
+        return STATUS_OK;
+    if (!read_all(tcp, fd, &hello, sizeof hello) || hello.magic != HELLO ||
+        hello.rank >= world->size || hello.rank <= world->rank || tcp->sockets[hello.rank] >= 0) {
+        close(fd);
+        return STATUS_OK;
+    }
+    if (hello.size != world->size)
+        return failed(tcp, "a rank has come", "its WORLD_SIZE is another");
+    tcp->sockets[hello.rank] = fd;
+    if (addresses) {
+        *port_of(&from) = hello.port;
+        addresses[hello.rank] = (Address){from, length_of(&from), 0};
+    }
+    return STATUS_OK;
+}
+
+static Status wait_for_higher(Tcp *tcp, int listener, Address *addresses)
+{
+    RtWorld *world = tcp->world;
+    for (;;) {
+        uint32_t missing = world->rank + 1;
+        while (missing < world->size && tcp->sockets[missing] >= 0)
+            missing++;
+        if (missing == world->size)
+            return STATUS_OK;
+        if (late(tcp))
+            return failed(tcp, "waiting for the others",
+                          arena_printf(world->s->arena, "rank %u has not come", missing));
+        TRY(welcome(tcp, listener, addresses));
+    }
+}
+
+static Status meet_first(Tcp *tcp, const struct addrinfo *at)
+{
+    RtWorld *world = tcp->world;
+    Address *addresses = ARENA_ARRAY(world->s->arena, Address, world->size);
+    int listener = listen_at(at->ai_addr, at->ai_addrlen);
+    if (listener < 0)
+        return failed(tcp, "listening at MASTER_ADDR:MASTER_PORT", strerror(errno));
+    Status status = wait_for_higher(tcp, listener, addresses);
+    close(listener);
+    for (uint32_t r = 1; status == STATUS_OK && r < world->size; r++)
+        if (!write_all(tcp->sockets[r], addresses, sizeof *addresses * world->size))
+            status = failed(tcp, "telling the others", strerror(errno));
+    return status;
+}
+
+static bool greet(const Tcp *tcp, int fd, uint16_t port)
+{
+    Hello hello = {HELLO, tcp->world->rank, tcp->world->size, port, 0};
+    return write_all(fd, &hello, sizeof hello);
+}
+
+static Status join_others(Tcp *tcp, int listener, Address *addresses)
+{
+    RtWorld *world = tcp->world;
+    for (uint32_t r = 1; r < world->rank; r++) {
+        int fd = connect_to(tcp, (const struct sockaddr *)&addresses[r].at, addresses[r].length);
+        tcp->sockets[r] = fd;
+        if (fd < 0 || !greet(tcp, fd, 0))
+            return failed(tcp, "making a link",
+                          arena_printf(world->s->arena, "rank %u cannot be reached", r));
+    }
+    return wait_for_higher(tcp, listener, NULL);
+}
+
+static Status meet_others(Tcp *tcp, const struct addrinfo *at)
+{
+    RtWorld *world = tcp->world;
+    Address *addresses = ARENA_ARRAY(world->s->arena, Address, world->size);
+    int first = connect_to(tcp, at->ai_addr, at->ai_addrlen);
+    if (first < 0)
+        return failed(tcp, "reaching MASTER_ADDR:MASTER_PORT", strerror(errno));
+    tcp->sockets[0] = first;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    getsockname(first, (struct sockaddr *)&own, &length);
+    *port_of(&own) = 0;
+    int listener = listen_at((const struct sockaddr *)&own, length_of(&own));
+    length = sizeof own;
+    if (listener < 0 || getsockname(listener, (struct sockaddr *)&own, &length))
+        return failed(tcp, "listening", strerror(errno));
+    Status status = STATUS_OK;
+    if (!greet(tcp, first, *port_of(&own)) ||
+        !read_all(tcp, first, addresses, sizeof *addresses * world->size))
+        status = failed(tcp, "waiting for rank 0", "it has gone, or not all ranks have come");
+    if (status == STATUS_OK)
+        status = join_others(tcp, listener, addresses);
+    close(listener);
+    return status;
+}
+
+Status rt_tcp_open(RtWorld *world)
+{
+    Session *s = world->s;
+    Tcp *tcp = ARENA_NEW(s->arena, Tcp);
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *rank = getenv("RANK");
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    world->rank = (uint32_t)strtoul(rank, NULL, 10);
+    tcp->world = world;
+    if (world->rank >= world->size)
+        return failed(tcp, "RANK", "it is not below WORLD_SIZE");
+    if (!host || !port)
+        return failed(tcp, "RANK and WORLD_SIZE are set", "MASTER_ADDR or MASTER_PORT is not");
+    tcp->sockets = ARENA_ARRAY(s->arena, int, world->size);
+    for (uint32_t r = 0; r < world->size; r++)
+        tcp->sockets[r] = -1;
+    tcp->sides = ARENA_ARRAY(s->arena, Side, 2 * world->size);
+    tcp->polls = ARENA_ARRAY(s->arena, struct pollfd, 2 * world->size);
+    tcp->deadline = rt_clock_ns() + (int64_t)(world->timeout_s * 1e9);
+    world->transport = &rt_transport_tcp;
+    world->link = tcp;
+    int error = getaddrinfo(host, port, &hints, &found);
+    if (error)
+        return failed(tcp, host, gai_strerror(error));
+    Status status = world->rank ? meet_others(tcp, found) : meet_first(tcp, found);
+    freeaddrinfo(found);
+    if (status != STATUS_OK)
+        close_all(tcp);
+    return status;
+}

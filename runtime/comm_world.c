@@ -1,0 +1,239 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "base/dtype.h"
+#include "runtime/comm.h"
+
+/* -- what ranks other than 0 say -- */
+
+static void hold_back(RtWorld *world)
+{
+    Session *s = world->s;
+    world->first_out = s->diag_out;
+    if (world->rank && (world->own_out = open_memstream(&world->said, &world->said_bytes)))
+        s->diag_out = world->own_out;
+}
+
+static void drop(RtWorld *world)
+{
+    if (world->own_out)
+        rewind(world->own_out);
+}
+
+/* Everything that was held back, each line with the rank in front. */
+static void say(RtWorld *world)
+{
+    if (!world->own_out)
+        return;
+    fflush(world->own_out);
+    for (char *line = world->said, *end = line + world->said_bytes; line < end;) {
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        int length = (int)((stop ? stop : end) - line);
+        fprintf(world->first_out, "rank %u: %.*s\n", world->rank, length, line);
+        line += length + 1;
+    }
+    fflush(world->first_out);
+    drop(world);
+}
+
+/* -- opening -- */
+
+static uint64_t number_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : 0;
+}
+
+uint32_t rt_local_ranks(void)
+{
+    uint64_t n = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+    n = n ? n : number_of("LOCAL_WORLD_SIZE");
+    return n ? (uint32_t)n : 1;
+}
+
+typedef enum Launch { LAUNCH_NONE, LAUNCH_MPI, LAUNCH_VARIABLES } Launch;
+
+static Launch launch_of(uint64_t *out_size)
+{
+    static const char *const mpi[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
+                                      "SLURM_NTASKS"};
+    bool started = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+    *out_size = 0;
+    for (uint32_t i = 0; started && i < sizeof mpi / sizeof *mpi && !*out_size; i++)
+        *out_size = number_of(mpi[i]);
+    if (started && *out_size > 1)
+        return LAUNCH_MPI;
+    if (!getenv("RANK") || !getenv("WORLD_SIZE"))
+        return started ? LAUNCH_MPI : LAUNCH_NONE;
+    *out_size = number_of("WORLD_SIZE");
+    return LAUNCH_VARIABLES;
+}
+
+static uint64_t rank_of(Launch launch)
+{
+    if (launch == LAUNCH_VARIABLES)
+        return number_of("RANK");
+    return number_of("OMPI_COMM_WORLD_RANK") + number_of("PMIX_RANK") + number_of("PMI_RANK");
+}
+
+/* Every rank finds this by itself; the first one says it. */
+static Status wrong_size(Session *s, Launch launch, uint64_t have, uint32_t want)
+{
+    if (rank_of(launch))
+        return STATUS_USER;
+    if (launch == LAUNCH_NONE)
+        diag(s, no_span, ranks_none, want, want);
+    else
+        diag(s, no_span, ranks_size, (unsigned long long)have, want);
+    return STATUS_USER;
+}
+
+static const PlanComm everybody = {.axes =
+                                       PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP};
+
+/* All ranks run the same plan, or none does. */
+static Status compare(RtWorld *world, const PlanHeader *header)
+{
+    RtGroup all;
+    rt_group_open(world, &everybody, "world", &all);
+    uint64_t *hashes = ARENA_ARRAY(world->s->arena, uint64_t, world->size);
+    if (!rt_all_gather(&all, hashes, &header->hash, sizeof header->hash))
+        return rt_world_lost(world, "comparing the ranks' plans");
+    for (uint32_t r = 1; r < world->size; r++) {
+        if (hashes[r] == hashes[0])
+            continue;
+        if (!world->rank)
+            diag(world->s, no_span, ranks_differ, r, (unsigned long long)hashes[r],
+                 (unsigned long long)hashes[0]);
+        return STATUS_USER;
+    }
+    return STATUS_OK;
+}
+
+Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtWorld **out_world)
+{
+    PlanMesh mesh = rt_mesh(header);
+    uint32_t size = rt_mesh_size(&mesh);
+    uint64_t have;
+    Launch launch = launch_of(&have);
+    *out_world = NULL;
+    if (size == 1 && have <= 1)
+        return STATUS_OK;
+    if (have != size)
+        return wrong_size(s, launch, have, size);
+    if (size > RT_MOST_RANKS) {
+        if (!rank_of(launch))
+            diag(s, no_span, ranks_many, size, RT_MOST_RANKS);
+        return STATUS_USER;
+    }
+    RtWorld *world = ARENA_NEW(s->arena, RtWorld);
+    world->s = s;
+    world->mesh = mesh;
+    world->size = size;
+    world->timeout_s = timeout_s;
+    /* a rank that shares its processor must let the one go on that it waits for */
+    world->eager_polls = rt_local_ranks() > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) ? 20 : 2000;
+    TRY(launch == LAUNCH_MPI ? rt_mpi_open(world) : rt_tcp_open(world));
+    *out_world = world;
+    hold_back(world);
+    return compare(world, header);
+}
+
+void rt_world_close(RtWorld *world, Status status, bool agreed)
+{
+    if (!world)
+        return;
+    if (!agreed)
+        say(world);
+    if (world->own_out) {
+        world->s->diag_out = world->first_out;
+        fclose(world->own_out);
+        free(world->said);
+    }
+    fflush(NULL);
+    if (agreed)
+        world->transport->close(world->link);
+    else
+        world->transport->abort(world->link, (int)status);
+}
+
+void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGroup *out_group)
+{
+    Arena *arena = world->s->arena;
+    const PlanMesh *mesh = &world->mesh;
+    uint32_t n = rt_mesh_axes_size(mesh, comm->axes),
+             place = rt_mesh_axes_place(mesh, comm->axes, world->rank);
+    uint32_t others = rt_mesh_axes_place(mesh, ~comm->axes, world->rank),
+             size = comm->group ? comm->group : n;
+    uint32_t *ranks = ARENA_ARRAY(arena, uint32_t, n), found = 0;
+    for (uint32_t r = 0; r < world->size; r++)
+        if (rt_mesh_axes_place(mesh, ~comm->axes, r) == others)
+            ranks[found++] = r;
+    *out_group = (RtGroup){world, name, size, place % size, ranks + place / size * size,
+                           ARENA_ARRAY(arena, RtTransfer, size + 1)};
+}
+
+/* -- small things -- */
+
+Status rt_world_lost(RtWorld *world, const char *what)
+{
+    diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
+    return STATUS_ENV;
+}
+
+/* `n` words of each member, in `out_words`. */
+static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, uint64_t **out_words,
+                           uint32_t *out_n)
+{
+    Arena *arena = arena_new();
+    RtGroup group;
+    PlanComm comm = {.axes = axes};
+    Session *s = world->s;
+    Arena *kept = s->arena;
+    s->arena = arena;
+    rt_group_open(world, &comm, "world", &group);
+    s->arena = kept;
+    uint64_t *words = malloc(group.n * sizeof *words);
+    bool done = words && rt_all_gather(&group, words, own, sizeof *own);
+    *out_n = group.n;
+    arena_free(arena);
+    if (!done)
+        free(words);
+    *out_words = done ? words : NULL;
+    return done ? STATUS_OK : rt_world_lost(world, "waiting for all ranks");
+}
+
+Status rt_world_agree(RtWorld *world, Status status)
+{
+    uint64_t own = (uint64_t)status, *words;
+    uint32_t n, first = 0;
+    if (!world)
+        return status;
+    Status sent = gather_words(world, everybody.axes, &own, &words, &n);
+    if (sent != STATUS_OK)
+        return sent;
+    while (first < n && words[first] == STATUS_OK)
+        first++;
+    if (first == world->rank)
+        say(world);
+    else
+        drop(world);
+    Status worst = first < n ? (Status)words[first] : STATUS_OK;
+    free(words);
+    return worst;
+}
+
+Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
+{
+    uint64_t own = (uint64_t)*value, *words;
+    uint32_t n;
+    if (!world)
+        return STATUS_OK;
+    TRY(gather_words(world, axes, &own, &words, &n));
+    *value = 0;
+    for (uint32_t r = 0; r < n; r++)
+        *value += (int64_t)words[r];
+    free(words);
+    return STATUS_OK;
+}
