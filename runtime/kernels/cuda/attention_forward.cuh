@@ -73,8 +73,9 @@ __device__ inline void row_most(const float (&s)[MT][NT][4], float (&most)[MT][2
         }
 }
 
-/* Scores to probabilities (not yet divided by their sum). before: the maxima that `sum` and o go
- * by; rescaled to `most`. */
+/* Scores to probabilities (not yet divided by their sum), rounded to bf16 as the product takes
+ * them: the sum is of what is added up, so that the weights of a row are 1 together. before: the
+ * maxima that `sum` and o go by; rescaled to `most`. */
 template <int MT, int NT, int DT>
 __device__ inline void probabilities(float unit, float (&s)[MT][NT][4],
                                      const float (&before)[MT][2], const float (&most)[MT][2],
@@ -87,13 +88,15 @@ __device__ inline void probabilities(float unit, float (&s)[MT][NT][4],
             float shift = most[m][half] == minus_infinity() ? 0.0f : most[m][half] * unit;
             float rescale = exp2_fast(before[m][half] * unit - shift), total = 0;
 #pragma unroll
-            for (int n = 0; n < NT; n++)
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    float p = exp2_fast(s[m][n][half * 2 + c] * unit - shift);
-                    s[m][n][half * 2 + c] = p;
-                    total += p;
-                }
+            for (int n = 0; n < NT; n++) {
+                float *p = &s[m][n][half * 2];
+                uint32_t rounded = pack_bf16(exp2_fast(p[0] * unit - shift),
+                                             exp2_fast(p[1] * unit - shift));
+                p[0] = low_f32(rounded);
+                p[1] = high_f32(rounded);
+                total += p[0];
+                total += p[1];
+            }
             sum[m][half] = sum[m][half] * rescale + total;
             if (!__any_sync(ALL_LANES, rescale != 1.0f))
                 continue;
