@@ -41,9 +41,6 @@ static Status check_mesh(Session *s, const DriverCompiled *c)
     if (c->batch.pp > 1) {
         what = "pipeline stages";
         span = r->pp_size.span;
-    } else if (c->batch.tp > 1 && r->sequence_parallel.v) {
-        what = "sequence parallelism";
-        span = r->sequence_parallel.span;
     } else if (c->batch.world > 1 && !strcmp(c->target, "cuda")) {
         what = "more than one rank on target cuda";
         span = c->batch.tp > 1 ? r->tp_size.span : r->dp_size.span;
@@ -64,6 +61,7 @@ static void fill_mesh(const DriverCompiled *c, PassOptions *o)
     o->dpr = strcmp(r->strategy.v, "ddp") ? r->dp_replicate.v : 1;
     o->dp = c->batch.dp / o->dpr;
     o->tp_span = r->tp_size.span;
+    o->sequence_parallel = o->tp > 1 && r->sequence_parallel.v;
 }
 
 /* -- the passes' options -- */

@@ -27,6 +27,7 @@ typedef struct PassOptions {
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
     Sym strategy;            /* ddp, zero1, zero2, fsdp2 */
     Span tp_span;
+    bool sequence_parallel; /* tp divides tokens where it divides nothing else */
     /* precision */
     DType param, compute, grad, accumulate, moments;
     DType master; /* DTYPE_NONE: no master copy */
