@@ -251,7 +251,7 @@ static void convert(Tokens *t, IrGraph *g, uint32_t *at, uint32_t operand, bool 
     for (uint32_t i = t->copies.n; i-- > 0;) {
         const Copy *have = &t->copies.at[i];
         if (have->of.i == v.i && have->block.i == want.block.i &&
-            have->region.i == want.region.i && have->re == want.re) {
+            have->region.i == want.region.i && (have->re == want.re || !want.re)) {
             ir_set_in(g, op, operand, have->copy);
             return;
         }
