@@ -311,6 +311,13 @@ static void lower_all_reduce(PlanCall *c)
     give(c, PLAN_all_reduce_op, max ? PLAN_MAX : PLAN_SUM);
 }
 
+static void lower_take_part(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_take_part_comm, PLAN_take_part_ranks);
+    give(c, PLAN_take_part_count, numel(c, out(c, 0)));
+}
+
 static void lower_flat_pack(PlanCall *c)
 {
     take_in_order(c);

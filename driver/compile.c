@@ -41,8 +41,8 @@ static Status check_mesh(Session *s, const DriverCompiled *c)
     if (c->batch.pp > 1) {
         what = "pipeline stages";
         span = r->pp_size.span;
-    } else if (c->batch.tp > 1 && r->sequence_parallel.v) {
-        what = "sequence parallelism";
+    } else if (c->batch.tp > 1 && r->sequence_parallel.v && !strcmp(c->target, "cuda")) {
+        what = "sequence parallelism on target cuda";
         span = r->sequence_parallel.span;
     } else if (c->batch.world > 1 && !strcmp(c->target, "cuda")) {
         what = "more than one rank on target cuda";
@@ -63,7 +63,9 @@ static void fill_mesh(const DriverCompiled *c, PassOptions *o)
     o->pp = c->batch.pp;
     o->dpr = strcmp(r->strategy.v, "ddp") ? r->dp_replicate.v : 1;
     o->dp = c->batch.dp / o->dpr;
+    o->defer_sync = r->defer_sync.v;
     o->tp_span = r->tp_size.span;
+    o->sequence_parallel = o->tp > 1 && r->sequence_parallel.v;
 }
 
 /* -- the passes' options -- */

@@ -48,6 +48,19 @@ bool ir_shape_reduce_scatter(IrShapeCall *call)
     return holds(call, numel / ranks);
 }
 
+bool ir_shape_take_part(IrShapeCall *call)
+{
+    int64_t numel = ir_type_numel(call->m, call->in[0]), ranks = call->attr[RANKS].i;
+    if (!asked(call) || !has_ranks(call))
+        return false;
+    int64_t part = ir_type_numel(call->m, call->out[0]);
+    if (ir_shape_in(call, 0)->dtype == ir_type_info(call->m, call->out[0])->dtype &&
+        part >= (numel + ranks - 1) / ranks)
+        return true;
+    return ir_shape_fail(call, "`x` is %s, and %s is no part of it for ranks=%" PRId64,
+                         ir_shape_text(call, 0), ir_type_text(call->m, call->out[0]), ranks);
+}
+
 /* The dtype may be another: the sum is rounded once. */
 bool ir_shape_all_reduce(IrShapeCall *call)
 {

@@ -100,7 +100,7 @@ static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b,
     const IrOpRec *rec = ir_op(g, b->op);
     if (!b->value.i)
         return PASS_BYTES_WORKSPACE;
-    if (rec->kind == IR_OP_all_gather)
+    if (rec->kind == IR_OP_all_gather && ir_value(g, ir_in(g, b->op, 0))->def == IR_DEF_STATE)
         return PASS_BYTES_GATHERED;
     if (gradients[b->value.i] || rec->serves == IR_SERVES_WEIGHT)
         return PASS_BYTES_GRADS;

@@ -1,9 +1,16 @@
 /* fsdp: shares a step between data-parallel ranks, as the strategy says:
+ *
  *   ddp    every rank has all; gradients are summed
+ *
  *   zero1  moments and masters are cut over the ranks; each updates its part of the weights,
- * which are then gathered zero2  gradients too: they are scattered as they are summed fsdp2
- * weights too: gathered for the forward pass, dropped, gathered again for the backward pass What
- * is cut is cut in units (passes/units.h): one gather and one scatter each. */
+ *          which are then gathered
+ *
+ *   zero2  gradients too: they are scattered as they are summed
+ *
+ *   fsdp2  weights too: gathered for the forward pass, dropped, gathered again for the backward
+ *          pass
+ *
+ * What is cut is cut in units (passes/units.h): one gather and one scatter each. */
 #include "passes/fsdp.h"
 
 #include <string.h>
@@ -54,6 +61,8 @@ Status pass_fsdp(PassContext *c)
     x.weights = !strcmp(strategy, "fsdp2");
     x.grads = x.weights || !strcmp(strategy, "zero2");
     x.moments = x.grads || !strcmp(strategy, "zero1");
+    if (c->options->defer_sync && c->options->micro_batches > 1)
+        x.grads = false; /* whole until the step's end */
     x.f = flat_units(c, x.ranks);
     pass_stat(c, "units", x.f.units.n);
     if (x.moments)

@@ -52,9 +52,11 @@ static IrPlace piece_view(const IrGraph *g, const IrPlace *views, IrOp op)
 }
 
 /* Can this op walk a view with runs of `run` elements as operand or result v? Kernels walk any;
- * fused code walks whole rows, of values that span its space. */
+ * fused code walks whole rows, of values that span its space; ranks exchange what is dense. */
 static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
 {
+    if (ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE)
+        return false;
     if (pass_op_class(target, ir_op_kind(g, op)) != PASS_CLASS_FUSED)
         return true;
     PassSpace space = pass_space_of_op(g, op);

@@ -26,7 +26,9 @@ typedef struct PassOptions {
     /* mesh; 0 is 1 */
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
     Sym strategy;            /* ddp, zero1, zero2, fsdp2 */
+    bool defer_sync;         /* whole accumulators, summed over ranks once a step */
     Span tp_span;
+    bool sequence_parallel; /* tp divides tokens where it divides nothing else */
     /* precision */
     DType param, compute, grad, accumulate, moments;
     DType master; /* DTYPE_NONE: no master copy */

@@ -8,12 +8,14 @@
 
 #include "base/diag.h"
 #include "passes/norm.h"
+#include "passes/tokens.h"
 
 typedef struct Partition {
     PassContext *c;
     int64_t tp;
     IrType *types; /* by type: its local one; {0}: not asked yet */
     uint32_t n_types;
+    Tokens *tokens; /* NULL: each rank has all of them everywhere */
     Status status;
 } Partition;
 
@@ -186,30 +188,39 @@ static Sym with_suffix(const Site *s, Sym name, const char *suffix)
     return intern_printf(&s->p->c->s->interner, "%s.%s", name, suffix);
 }
 
-/* The sum takes the value's name and its readers; the value becomes NAME.part, and its replay
- * the replay of that. */
-static IrValue sum_result(Site *s, IrValue v, int64_t group)
+/* By `group` ranks each; 0: over all of them. */
+static IrValue sum_everywhere(Site *s, IrValue v, Sym name, int64_t group)
 {
-    IrGraph *g = s->g;
-    Sym name = ir_value(g, v)->name, re = ir_op(g, s->op)->re;
-    ir_value_rename(g, v, ir_value_fresh_name(g, with_suffix(s, name, "part")));
-    if (re)
-        ir_op(g, s->op)->re = with_suffix(s, re, "part");
-    s->b.re = re;
-    IrOpArgs args = {
-        .kind = IR_OP_all_reduce, .in = &v, .n_in = 1, .name = name, .out = {ir_value_type(g, v)}};
+    IrOpArgs args = {.kind = IR_OP_all_reduce, .in = &v, .n_in = 1, .name = name};
+    args.out[0] = ir_value_type(s->g, v);
     args.attrs[0] = "comm";
     args.values[0].sym = sym(s->p->c->s, "tp");
     args.attrs[1] = "ranks";
     args.values[1].i = group ? group : s->p->tp;
     args.attrs[2] = "group";
     args.values[2].i = group && group < s->p->tp ? group : 0;
-    IrOp op = ir_build(&s->b, &args);
-    IrValue sum = ir_out(g, op, 0);
-    ir_replace_uses(g, v, sum);
-    ir_set_in(g, op, 0, v);
-    s->b.re = NULL;
     pass_stat(s->p->c, "sums over tp", 1);
+    return ir_out(s->g, ir_build(&s->b, &args), 0);
+}
+
+/* The sum takes the value's name and its readers; the value becomes NAME.part, and its replay
+ * the replay of that. Of all tokens each rank gets the sums of its own, where it has its own. */
+static IrValue sum_result(Site *s, IrValue v, int64_t group)
+{
+    Tokens *tokens = s->p->tokens;
+    IrGraph *g = s->g;
+    Sym name = ir_value(g, v)->name, re = ir_op(g, s->op)->re;
+    ir_value_rename(g, v, ir_value_fresh_name(g, with_suffix(s, name, "part")));
+    if (re)
+        ir_op(g, s->op)->re = with_suffix(s, re, "part");
+    s->b.re = re;
+    uint32_t first = s->b.at;
+    IrValue sum = tokens && !group && tokens_lead(tokens, ir_value_type(g, v))
+                      ? tokens_scatter(tokens, &s->b, v, name, re)
+                      : sum_everywhere(s, v, name, group);
+    ir_replace_uses(g, v, sum);
+    ir_set_in(g, g->order.at[first], 0, v);
+    s->b.re = NULL;
     return sum;
 }
 
@@ -397,7 +408,8 @@ static void split_loss_grad(Site *s)
 
 typedef void (*SplitFn)(Site *s);
 
-static SplitFn split_of(const IrGraph *g, IrOp op)
+/* What becomes of an op whose operands are divided; *out_whole: it must see all tokens. */
+static SplitFn split_of(const IrGraph *g, IrOp op, bool *out_whole)
 {
     static const SplitFn sums[IR_OP_COUNT] = {
         [IR_OP_linear] = split_sum,         [IR_OP_linear_grad_x] = split_sum,
@@ -414,12 +426,14 @@ static SplitFn split_of(const IrGraph *g, IrOp op)
         [IR_OP_lm_loss_grad] = {split_loss_grad, 2},
     };
     IrOpKind kind = ir_op_kind(g, op);
+    *out_whole = false;
     if (!rows[kind].split)
         return sums[kind];
     uint32_t at = rows[kind].table;
     IrValue table = at < ir_op(g, op)->n_in ? ir_in(g, op, at) : ir_out(g, op, 0);
     const IrDim *dim = &ir_type_info(g->m, ir_value_type(g, table))->dim[0];
-    return dim->n == 1 && dim->f[0].mesh == IR_MESH_TP ? rows[kind].split : NULL;
+    *out_whole = dim->n == 1 && dim->f[0].mesh == IR_MESH_TP;
+    return *out_whole ? rows[kind].split : NULL;
 }
 
 /* Ops that need a whole row, or whose random numbers are drawn by its place. */
@@ -445,16 +459,30 @@ static const char *why_not(const IrGraph *g, IrOp op)
     }
 }
 
+/* Each rank has summed over its own tokens. */
+static void sum_over_tokens(Site *s)
+{
+    for (uint32_t i = 0; i < ir_op(s->g, s->op)->n_out; i++)
+        sum_result(s, ir_out(s->g, s->op, i), 0);
+}
+
 static void split_graph(Partition *p, IrGraph *g)
 {
+    if (p->tokens)
+        tokens_enter(p->tokens, g);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
+        bool reads_whole;
+        SplitFn split = split_of(g, op, &reads_whole);
+        TokensMode mode =
+            p->tokens ? tokens_prepare(p->tokens, g, &i, reads_whole) : TOKENS_NONE;
+        if (mode != TOKENS_NONE)
+            split = mode == TOKENS_SUMMED ? sum_over_tokens : NULL;
         const char *why = why_not(g, op);
         if (why && p->status == STATUS_OK) {
             diag(p->c->s, ir_op(g, op)->span, tp_unsupported, why);
             p->status = STATUS_USER;
         }
-        SplitFn split = split_of(g, op);
         if (!split)
             continue;
         Site s = site_at(p, g, i);
@@ -489,6 +517,7 @@ Status pass_partition(PassContext *c)
         return STATUS_OK;
     TRY(check_axes(c, p.tp));
     divide_types(&p);
+    p.tokens = tokens_new(c);
     for (uint32_t i = 0; i < c->m->graphs.n; i++)
         split_graph(&p, c->m->graphs.at[i]);
     if (ir_graph_find(c->m, "update"))

@@ -178,15 +178,24 @@ static IrScope part_of(const IrGraph *g, const IrOpRec *rec)
     return scope;
 }
 
+/* Gathered, or a piece of what was. */
+static bool is_weight(const IrGraph *g, IrOp op)
+{
+    const IrValueRec *from = ir_value(g, ir_in(g, op, 0));
+    IrOpKind kind = ir_op_kind(g, op);
+    if (kind != IR_OP_flat_piece && kind != IR_OP_all_gather)
+        return false;
+    return from->def == IR_DEF_STATE || (from->def == IR_DEF_RESULT && is_weight(g, from->op));
+}
+
 /* The op that makes a backward op's operand, if that is a backward op too. */
 static const IrOpRec *backward_source(const IrGraph *g, const IrOpRec *rec, IrValue in)
 {
     const IrValueRec *value = ir_value(g, in);
     if (value->def != IR_DEF_RESULT || is_fwd(rec) || ir_op(g, value->op)->graph != rec->graph)
         return NULL;
-    if (ir_op_kind(g, value->op) == IR_OP_flat_piece ||
-        ir_op_kind(g, value->op) == IR_OP_all_gather)
-        return NULL; /* a gathered weight is no gradient */
+    if (is_weight(g, value->op))
+        return NULL; /* no gradient */
     return ir_op(g, value->op);
 }
 

@@ -78,20 +78,28 @@ static void lower_limit(RtData *data, RtInput k, int64_t rows)
         data->limit[k] = rows;
 }
 
-/* The gather that made the ids of the instruction at `i` of all ranks' ids, or the instruction
- * itself; *out_tensor is what it reads as ids. */
+/* The first of the instructions that made the ids of the one at `i` from an input, gathering all
+ * ranks' or taking this rank's part, or that one itself; *out_tensor is what it reads as ids. */
 static const PlanInstr *ids_source(const RtData *data, const PlanInstr *instrs, uint64_t i,
                                    uint32_t *out_tensor)
 {
+    _Static_assert((int)PLAN_T_all_gather_y == (int)PLAN_T_take_part_y &&
+                       (int)PLAN_T_all_gather_x == (int)PLAN_T_take_part_x,
+                   "one place");
+    _Static_assert((int)PLAN_T_embed_ids == (int)PLAN_T_embed_part_ids, "one place");
     const PlanTensor *tensors = data->plan->tensors;
-    uint64_t ids = tensors[instrs[i].first_tensor + PLAN_T_embed_part_ids].offset;
-    *out_tensor = PLAN_T_all_gather_x;
-    for (uint64_t k = i; k-- > 0;)
-        if (instrs[k].kernel == PLAN_KERNEL_all_gather &&
-            tensors[instrs[k].first_tensor + PLAN_T_all_gather_y].offset == ids)
-            return &instrs[k];
+    const PlanInstr *source = &instrs[i];
     *out_tensor = PLAN_T_embed_part_ids;
-    return &instrs[i];
+    for (uint64_t k = i; k-- > 0;) {
+        bool moves = instrs[k].kernel == PLAN_KERNEL_all_gather ||
+                     instrs[k].kernel == PLAN_KERNEL_take_part;
+        if (!moves || tensors[instrs[k].first_tensor + PLAN_T_all_gather_y].offset !=
+                          tensors[source->first_tensor + *out_tensor].offset)
+            continue;
+        source = &instrs[k];
+        *out_tensor = PLAN_T_all_gather_x;
+    }
+    return source;
 }
 
 static void limit_ids(RtData *data, const PlanInstr *reader, uint32_t tensor, int64_t rows)
@@ -108,7 +116,9 @@ static void find_limits(RtData *data, const PlanInstr *instrs, uint64_t n)
     for (uint64_t i = 0; i < n; i++) {
         const PlanParam *param = data->plan->params + instrs[i].first_param;
         if (instrs[i].kernel == PLAN_KERNEL_embed) {
-            limit_ids(data, &instrs[i], PLAN_T_embed_ids, param[PLAN_embed_rows].i);
+            uint32_t tensor;
+            const PlanInstr *reader = ids_source(data, instrs, i, &tensor);
+            limit_ids(data, reader, tensor, param[PLAN_embed_rows].i);
         } else if (instrs[i].kernel == PLAN_KERNEL_embed_part) {
             uint32_t tensor;
             const PlanInstr *reader = ids_source(data, instrs, i, &tensor);

@@ -10,7 +10,7 @@ static RtGroup *group_of(const RtExecRequest *q, const PlanInstr *instr)
     static const uint32_t comm[PLAN_KERNEL_COUNT] = {
         COMM(all_gather),      COMM(reduce_scatter),    COMM(all_reduce), COMM(embed_part),
         COMM(embed_part_grad), COMM(norm_sq),           COMM(adamw),      COMM(sgd),
-        COMM(lm_loss_part),    COMM(lm_loss_part_grad),
+        COMM(lm_loss_part),    COMM(lm_loss_part_grad), COMM(take_part),
     };
 #undef COMM
     uint32_t param = comm[instr->kernel];

@@ -114,6 +114,7 @@ static const char *comm_fault(const Reader *r, uint32_t kernel, const PlanParam 
         COMM(all_gather, 1 + PLAN_all_gather_ranks),
         COMM(reduce_scatter, 1 + PLAN_reduce_scatter_ranks),
         COMM(all_reduce, 1 + PLAN_all_reduce_ranks),
+        COMM(take_part, 1 + PLAN_take_part_ranks),
         COMM(embed_part, 0),
         COMM(embed_part_grad, 0),
         COMM(lm_loss_part, 0),

@@ -355,6 +355,19 @@ static void shape_all_reduce(Question *q)
         refuse(q, "an unknown kind of reduction");
 }
 
+static void shape_take_part(Question *q)
+{
+    COUNT(take_part, ranks);
+    COUNT(take_part, count);
+    int64_t numel = q->t[PLAN_T_take_part_x].numel;
+    MUST(take_part, y, count, UINT32_MAX);
+    MUST(take_part, x, numel, UINT32_MAX);
+    if (numel > mul(ranks, count))
+        refuse(q, "the parts do not cover the whole");
+    if (q->t[PLAN_T_take_part_y].dtype != q->t[PLAN_T_take_part_x].dtype)
+        refuse(q, "taking a part changes the dtype");
+}
+
 static void shape_flat_pack(Question *q)
 {
     int64_t n = q->p[PLAN_flat_pack_n].i, total = 0;

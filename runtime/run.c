@@ -24,9 +24,8 @@ static Status check_plan(RtRun *run)
              "build with `--target cuda`"));
     TRY(need(run->s, o->no_graph ? "--no-graph" : NULL, run->rt->kind != NULL, "a device",
              "build with `--target cuda`"));
-    if (run->rt->world && (o->dump_values || o->profile)) {
-        diag(run->s, no_span, ranks_option, o->dump_values ? "--dump-values" : "--profile",
-             run->rt->world->size);
+    if (run->rt->world && o->dump_values) {
+        diag(run->s, no_span, ranks_option, "--dump-values", run->rt->world->size);
         return STATUS_USER;
     }
     return need(run->s, o->eval ? "--eval" : NULL, plan->n_eval_instrs, "an evaluation",

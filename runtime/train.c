@@ -113,7 +113,7 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
 static bool is_profiled(const RtRun *run, int64_t i)
 {
     int64_t first = run->n_steps > 1 ? 1 : 0;
-    return run->options->profile && i >= first && i < first + RT_PROFILE_STEPS;
+    return run->options->profile && rt_is_first(run->rt->world) && i >= first && i < first + RT_PROFILE_STEPS;
 }
 
 static Status one_step(RtRun *run, int64_t i)
@@ -167,7 +167,7 @@ Status rt_train(RtRun *run)
     if (stopped)
         rt_log_note(&run->log, "interrupted | step %lld", (long long)run->rt->steps_done);
     TRY(between_steps(run, true));
-    if (run->options->profile)
+    if (run->options->profile && rt_is_first(run->rt->world))
         TRY(rt_profile_write(run->s, &run->rt->plan, &run->profile, run->options->profile));
     return STATUS_OK;
 }

@@ -10,6 +10,7 @@
 REFUSE(all_gather)
 REFUSE(reduce_scatter)
 REFUSE(all_reduce)
+REFUSE(take_part)
 REFUSE(flat_pack)
 REFUSE(invert_count)
 REFUSE(sum_scalars)

@@ -87,6 +87,7 @@ def launch(n, transport, words):
 
 class Fixture:
     def __init__(self, stepc, folder, seq, work):
+        os.makedirs(work, exist_ok=True)
         self.stepc, self.folder, self.seq, self.work = stepc, folder, seq, work
         self.batch = work + "/batch.safetensors"
         config = json.load(open(folder + "/config.json"))
@@ -94,10 +95,8 @@ class Fixture:
         make.batch(self.batch, ROWS, int(seq), config["vocab_size"], 7)
         self.at = 0
 
-    def build(self, ranks, local, distributed, recompute):
-        self.at += 1
-        exe = "%s/%d.step" % (self.work, self.at)
-        sets = [
+    def sets(self, local, distributed, recompute):
+        return [
             "model.pretrained_model_name_or_path=" + self.folder,
             "dataset.seq_length=" + self.seq,
             "step_scheduler.global_batch_size=%d" % ROWS,
@@ -105,6 +104,13 @@ class Fixture:
             "stepc.recompute.policy=" + recompute,
             *("distributed.%s=%s" % kv for kv in distributed.items()),
         ]
+
+    def build(self, ranks, local, distributed, recompute):
+        return self.build_with(ranks, self.sets(local, distributed, recompute))
+
+    def build_with(self, ranks, sets):
+        self.at += 1
+        exe = "%s/%d.step" % (self.work, self.at)
         run(
             [
                 self.stepc,

@@ -1,6 +1,7 @@
 /* Collectives run on the caller's thread: a transport knows one thread. */
 #include "runtime/comm.h"
 #include "runtime/kernels/cpu/kernels.h"
+#include "runtime/kernels/cpu/part.h"
 #include "runtime/kernels/cpu/tile.h"
 
 static void check(const RtCall *call, bool done)
@@ -53,6 +54,29 @@ void rt_all_reduce_run(const RtCall *call, uint32_t phase, uint64_t chunk, void 
         .workspace = call->workspace,
     };
     check(call, rt_all_reduce(call->group, &sum));
+}
+
+/* -- take_part -- */
+
+uint64_t rt_take_part_chunks(const RtCall *call, uint32_t phase)
+{
+    (void)phase;
+    return (uint64_t)plan_ceil_div(call->param[PLAN_take_part_count].i, RT_CHUNK);
+}
+
+void rt_take_part_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)scratch;
+    const PlanTensor *y = &call->tensor[PLAN_T_take_part_y], *x = &call->tensor[PLAN_T_take_part_x];
+    int64_t count = call->param[PLAN_take_part_count].i, before = rt_part_index(call) * count;
+    int64_t first = rt_chunk_begin(chunk, RT_CHUNK), end = rt_chunk_end(chunk, RT_CHUNK, count);
+    int64_t given = rt_between(x->numel - before, first, end);
+    if (first < given)
+        rt_view_copy(call->at[PLAN_T_take_part_y], y, first, call->at[PLAN_T_take_part_x], x,
+                     before + first, given - first);
+    if (given < end)
+        rt_view_zero(call->at[PLAN_T_take_part_y], y, given, end - given);
 }
 
 /* -- flat_pack: a phase per part, with the zeros behind it -- */

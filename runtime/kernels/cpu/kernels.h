@@ -47,6 +47,7 @@ RT_RUN(sum_scalars);
 RT_RUN(all_gather);
 RT_RUN(reduce_scatter);
 RT_RUN(all_reduce);
+RT_CHUNKS(take_part);
 RT_PHASES(flat_pack);
 
 #undef RT_RUN
