@@ -3,14 +3,21 @@
 #include "base/dtype.h"
 #include "runtime/abi/workspace_cuda.h"
 
+#define BIT(name) UINT64_C(1) << PLAN_KERNEL_##name
+/* kernels with more tensors behind the declared ones */
+#define VARIADIC                                                                                   \
+    (BIT(fused) | BIT(concat) | BIT(grad_norm) | BIT(flat_pack) | BIT(sum_scalars))
+_Static_assert(PLAN_KERNEL_COUNT <= 64, "a bit for each kernel");
+
 static const RtKernelShape shapes[] = {
 #define KERNEL(name, doc, tensors, params, workspace)                                              \
     {#name, PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS,                                         \
-     PLAN_KERNEL_##name == PLAN_KERNEL_fused || PLAN_KERNEL_##name == PLAN_KERNEL_concat ||        \
-         PLAN_KERNEL_##name == PLAN_KERNEL_grad_norm},
+     VARIADIC >> PLAN_KERNEL_##name & 1},
 #include "runtime/abi/kernels.def"
 #undef KERNEL
 };
+#undef VARIADIC
+#undef BIT
 
 const RtKernelShape *rt_kernel_shape(uint32_t kernel)
 {
