@@ -136,6 +136,24 @@ static const char *comm_fault(const Reader *r, uint32_t kernel, const PlanParam 
     return NULL;
 }
 
+/* An update goes over all of a weight, or over the rank's part of it. */
+static const char *parts_fault(const Reader *r, const PlanInstr *instr, const PlanTensor *t,
+                               const PlanParam *p)
+{
+    bool adamw = instr->kernel == PLAN_KERNEL_adamw;
+    if (!adamw && instr->kernel != PLAN_KERNEL_sgd)
+        return NULL;
+    int64_t whole = adamw ? t[PLAN_T_adamw_w].numel : t[PLAN_T_sgd_w].numel,
+            part = adamw ? t[PLAN_T_adamw_g].numel : t[PLAN_T_sgd_g].numel,
+            comm = adamw ? p[PLAN_adamw_comm].i : p[PLAN_sgd_comm].i;
+    if (whole == part)
+        return NULL;
+    if ((uint64_t)comm >= r->plan->n_comms ||
+        whole != rt_size_mul((int64_t)members(r, &r->plan->comms[comm]), part))
+        return "its weight has not as many parts as there are ranks";
+    return NULL;
+}
+
 static const char *comm_record_fault(const Reader *r, const PlanComm *comm)
 {
     uint64_t n = mesh_size(&r->plan->header->mesh, comm->axes);
@@ -221,6 +239,7 @@ static const char *instr_fault(const Reader *r, const PlanInstr *instr)
     const PlanParam *params = plan->params + instr->first_param;
     PlanTarget target = (PlanTarget)plan->header->target;
     const char *wrong = comm_fault(r, instr->kernel, params);
+    wrong = wrong ? wrong : parts_fault(r, instr, tensors, params);
     if (wrong)
         return wrong;
     const char *fault = rt_plan_shape_fault(target, instr, tensors, params);

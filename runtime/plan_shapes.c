@@ -257,10 +257,17 @@ static void shape_loss_mean(Question *q)
     MUST(loss_mean, inverse, 1, WIDE);
 }
 
+/* Where all ranks hold a weight that each updates a part of, it is larger than the gradient;
+ * plan_map.c knows how many parts there are. */
+static int64_t updated(Question *q, int weight, int gradient)
+{
+    must(q, weight, q->t[weight].numel, REALS);
+    return q->t[gradient].numel;
+}
+
 static void shape_adamw(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_adamw_w].numel;
-    MUST(adamw, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_adamw_w, PLAN_T_adamw_g);
     MUST(adamw, g, numel, REALS);
     MUST(adamw, m, numel, REALS);
     MUST(adamw, v, numel, REALS);
@@ -272,8 +279,7 @@ static void shape_adamw(Question *q)
 
 static void shape_sgd(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_sgd_w].numel;
-    MUST(sgd, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_sgd_w, PLAN_T_sgd_g);
     MUST(sgd, g, numel, REALS);
     MAY(sgd, m, numel, REALS);
     MAY(sgd, master, numel, WIDE);
