@@ -52,6 +52,16 @@ uint32_t rt_local_ranks(void)
     return n ? (uint32_t)n : 1;
 }
 
+uint32_t rt_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
+                                        "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return (uint32_t)number_of(names[i]);
+    return 0;
+}
+
 typedef enum Launch { LAUNCH_NONE, LAUNCH_MPI, LAUNCH_VARIABLES } Launch;
 
 static Launch launch_of(uint64_t *out_size)
@@ -75,6 +85,13 @@ static uint64_t rank_of(Launch launch)
     if (launch == LAUNCH_VARIABLES)
         return number_of("RANK");
     return number_of("OMPI_COMM_WORLD_RANK") + number_of("PMIX_RANK") + number_of("PMI_RANK");
+}
+
+bool rt_is_launched(void)
+{
+    uint64_t size;
+    launch_of(&size);
+    return size > 1;
 }
 
 /* Every rank finds this by itself; the first one says it. */
@@ -202,6 +219,24 @@ static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, u
         free(words);
     *out_words = done ? words : NULL;
     return done ? STATUS_OK : rt_world_lost(world, "waiting for all ranks");
+}
+
+bool rt_world_ask(RtWorld *world)
+{
+    RtGroup all;
+    unsigned char own = 0, *words = malloc(world->size);
+    rt_group_open(world, &everybody, "world", &all);
+    bool answer = words && rt_all_gather(&all, words, &own, sizeof own);
+    free(words);
+    return answer;
+}
+
+void rt_world_end(RtWorld *world, Status status)
+{
+    say(world);
+    fflush(NULL);
+    world->transport->abort(world->link, (int)status);
+    _Exit((int)status);
 }
 
 Status rt_world_agree(RtWorld *world, Status status)
