@@ -9,8 +9,8 @@
 typedef struct RtCudaLaunch { /* calls that go to the device together */
     uint32_t first, n;
     uint64_t table; /* n > 1: bytes from the start of the group tables */
-    /* streams.h: on the exchanges' stream? 1 + the launch of the other stream that it waits for; where
-     * it is waited for, recorded when it is over */
+    /* streams.h: on the exchanges' stream? 1 + the launch of the other stream that it waits for;
+     * where it is waited for, recorded when it is over */
     bool exchange;
     uint32_t wait;
     CUevent over;

@@ -1,5 +1,6 @@
 /* NCCL between processes of one machine, for tests: a message is a file. $FAKE_NCCL: `old`, an old
- * version; $FAKE_NCCL_SECONDS: for so long a message is waited for, and then the device hangs. */
+ * version; `fails`: exchanges do. $FAKE_NCCL_SECONDS: for so long a message is waited for, and then
+ * the device hangs. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,12 @@ typedef struct Group {
 static Group group;
 static const void *group_stream;
 static int depth;
+
+static int is_mode(const char *name)
+{
+    const char *mode = getenv("FAKE_NCCL");
+    return mode && !strcmp(mode, name);
+}
 
 static void path_of(const Comm *comm, int from, int to, uint64_t number, char *out, size_t n)
 {
@@ -105,7 +112,8 @@ static void flush(void)
 
 static int add(Transfer t, const void *stream)
 {
-    if (group.n == MOST_OPS || t.peer < 0 || t.peer >= t.comm->n || t.peer == t.comm->self)
+    if (group.n == MOST_OPS || t.peer < 0 || t.peer >= t.comm->n || t.peer == t.comm->self ||
+        is_mode("fails"))
         return INVALID_USAGE;
     group.transfer[group.n++] = t;
     group_stream = stream;
@@ -128,8 +136,7 @@ const char *ncclGetErrorString(int result);
 
 int ncclGetVersion(int *version)
 {
-    const char *mode = getenv("FAKE_NCCL");
-    *version = mode && !strcmp(mode, "old") ? 20705 : 22809;
+    *version = is_mode("old") ? 20705 : 22809;
     return SUCCESS;
 }
 
@@ -209,7 +216,7 @@ static void copy(const void *data)
 int ncclAllGather(const void *from, void *to, size_t n, int type, Comm *comm, const void *stream)
 {
     char *own = (char *)to + (size_t)comm->self * n;
-    if (type)
+    if (type || is_mode("fails"))
         return INVALID_USAGE;
     if (own != from)
         fake_cuda_enqueue(copy, &(Copy){own, from, n}, sizeof(Copy), stream);
