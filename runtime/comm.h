@@ -119,6 +119,8 @@ bool rt_receive(RtGroup *group, uint32_t from, void *bytes, uint64_t n);
  * printed, what the others said is dropped. */
 Status rt_world_agree(RtWorld *world, Status status);
 Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value);
+/* The same without a message: false: world->lost says why. */
+bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value);
 Status rt_world_lost(RtWorld *world, const char *what);
 /* Whether all ranks come here in time; world->lost says which does not. */
 bool rt_world_ask(RtWorld *world);

@@ -193,15 +193,17 @@ void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGro
 
 /* -- small things -- */
 
+static const char waiting[] = "waiting for all ranks";
+
 Status rt_world_lost(RtWorld *world, const char *what)
 {
     diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
     return STATUS_ENV;
 }
 
-/* `n` words of each member, in `out_words`. */
-static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, uint64_t **out_words,
-                           uint32_t *out_n)
+/* A word of each member, in `out_words`; false: world->lost says why not. */
+static bool gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, uint64_t **out_words,
+                         uint32_t *out_n)
 {
     Arena *arena = arena_new();
     RtGroup group;
@@ -218,15 +220,14 @@ static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, u
     if (!done)
         free(words);
     *out_words = done ? words : NULL;
-    return done ? STATUS_OK : rt_world_lost(world, "waiting for all ranks");
+    return done;
 }
 
 bool rt_world_ask(RtWorld *world)
 {
-    RtGroup all;
-    unsigned char own = 0, *words = malloc(world->size);
-    rt_group_open(world, &everybody, "world", &all);
-    bool answer = words && rt_all_gather(&all, words, &own, sizeof own);
+    uint64_t own = 0, *words;
+    uint32_t n;
+    bool answer = gather_words(world, everybody.axes, &own, &words, &n);
     free(words);
     return answer;
 }
@@ -245,9 +246,8 @@ Status rt_world_agree(RtWorld *world, Status status)
     uint32_t n, first = 0;
     if (!world)
         return status;
-    Status sent = gather_words(world, everybody.axes, &own, &words, &n);
-    if (sent != STATUS_OK)
-        return sent;
+    if (!gather_words(world, everybody.axes, &own, &words, &n))
+        return rt_world_lost(world, waiting);
     while (first < n && words[first] == STATUS_OK)
         first++;
     if (first == world->rank)
@@ -259,16 +259,22 @@ Status rt_world_agree(RtWorld *world, Status status)
     return worst;
 }
 
-Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
+bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value)
 {
     uint64_t own = (uint64_t)*value, *words;
     uint32_t n;
     if (!world)
-        return STATUS_OK;
-    TRY(gather_words(world, axes, &own, &words, &n));
+        return true;
+    if (!gather_words(world, axes, &own, &words, &n))
+        return false;
     *value = 0;
     for (uint32_t r = 0; r < n; r++)
         *value += (int64_t)words[r];
     free(words);
-    return STATUS_OK;
+    return true;
+}
+
+Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
+{
+    return rt_world_sum(world, axes, value) ? STATUS_OK : rt_world_lost(world, waiting);
 }

@@ -27,6 +27,8 @@ void rt_cuda_device_close(RtDevice *device)
     if (!device)
         return;
     RtCuda *cuda = &device->cuda;
+    if (cuda->ranks && cuda->ranks->world->lost[0])
+        cuda->ranks->over = true;
     if (cuda->ranks && cuda->ranks->over)
         rt_nccl_close(cuda); /* ends what waits for a rank that is gone */
     if (cuda->stream)

@@ -205,6 +205,8 @@ bool rt_nccl_wait(RtCuda *cuda, CUresult *out_result)
         *out_result = cuda->driver.StreamQuery(cuda->stream);
         if (*out_result != CUDA_ERROR_NOT_READY)
             return true;
+        if (world->lost[0])
+            break;
         rt_world_rest(world, polls);
         int64_t now = rt_clock_ns();
         if (now - looked < LOOK_NS)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""emulate_ranks: ranks on target cuda without a GPU: each rank's device is the emulator, and NCCL is
-a fake one between processes. A fixture on meshes against one rank, and bit for bit with exchanges
-as late and as early as the events between streams allow, without the graph and with --check; or what
-becomes of a job whose devices, NCCL or ranks are not as they should be. Passes where there is no
-CUDA toolkit.
+"""emulate_ranks: ranks on target cuda without a GPU: each rank's device is the emulator, and NCCL
+is a fake one between processes. A fixture on meshes against one rank, and bit for bit with
+exchanges as late and as early as the events between streams allow, without the graph and with
+--check; or what becomes of a job whose devices, NCCL or ranks are not as they should be. Passes
+where there is no CUDA toolkit.
 
   emulate_ranks.py BUILD FIXTURE SEQ WORK_DIR MESH...      MESH as in ranks.py
   emulate_ranks.py faults BUILD FIXTURE SEQ WORK_DIR
