@@ -298,7 +298,11 @@ static void write_outside(PlanWriter *w)
     add_outside(w, "the plan itself", 0);
     if (w->options->target != PLAN_TARGET_CUDA)
         return;
-#define OUTSIDE(id, name, bytes) add_outside(w, name, bytes);
+    const IrMeshSizes *mesh = &w->m->mesh;
+    bool ranks = mesh->tp * mesh->dp * mesh->dpr * mesh->pp > 1;
+#define OUTSIDE(id, name, bytes)                                                                   \
+    if (ranks || strcmp(#id, "NCCL"))                                                             \
+        add_outside(w, name, bytes);
 #include "runtime/abi/outside_cuda.def"
 #undef OUTSIDE
 }

@@ -44,9 +44,6 @@ static Status check_mesh(Session *s, const DriverCompiled *c)
     } else if (c->batch.tp > 1 && r->sequence_parallel.v && !strcmp(c->target, "cuda")) {
         what = "sequence parallelism on target cuda";
         span = r->sequence_parallel.span;
-    } else if (c->batch.world > 1 && !strcmp(c->target, "cuda")) {
-        what = "more than one rank on target cuda";
-        span = c->batch.tp > 1 ? r->tp_size.span : r->dp_size.span;
     }
     if (!what)
         return STATUS_OK;

@@ -235,6 +235,7 @@ struct IrModule {
     VEC(IrGraph *) graphs;
     int64_t micro_batches;   /* instances of @fwd and @bwd in a step; 0 until known */
     uint64_t arena_bytes;    /* PLANNED */
+    bool exchanges_beside;   /* PLANNED: those between ranks run beside what does not need them */
 };
 
 /* -- the op table -- */

@@ -80,6 +80,53 @@ static void define_results(PassLifetimes *l, Arena *arena, IrOp op, const unsign
     }
 }
 
+/* -- sums that run beside what comes behind them -- */
+
+static bool is_sum(const IrGraph *g, IrOp op)
+{
+    IrOpKind kind = ir_op_kind(g, op);
+    return kind == IR_OP_reduce_scatter || kind == IR_OP_all_reduce;
+}
+
+/* The last instruction before the sum's result is read, the next sum, or the end of its part. */
+static uint32_t sum_until(const PassLifetimes *l, uint32_t at)
+{
+    const IrGraph *g = l->g;
+    const IrOpRec *sum = ir_op(g, g->order.at[at]);
+    uint32_t last = l->instr[g->order.at[at].i];
+    for (uint32_t i = at + 1; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        const IrOpRec *rec = ir_op(g, op);
+        if (rec->graph != sum->graph || rec->instance != sum->instance || is_sum(g, op))
+            break;
+        for (uint32_t k = 0; k < rec->n_in; k++)
+            if (pass_base(g, ir_in(g, op, k)).i == sum->first_out)
+                return last;
+        if (l->instr[op.i] != PASS_NO_INSTR)
+            last = l->instr[op.i];
+    }
+    return last;
+}
+
+static void hold_sums(PassLifetimes *l, Arena *arena)
+{
+    const IrGraph *g = l->g;
+    uint32_t *workspace = ARENA_ARRAY(arena, uint32_t, g->ops.n + 1);
+    for (uint32_t i = 0; i < l->buffers.n; i++)
+        if (!l->buffers.at[i].value.i)
+            workspace[l->buffers.at[i].op.i] = i + 1;
+    for (uint32_t i = 0; i < g->order.n; i++) {
+        IrOp op = g->order.at[i];
+        if (!is_sum(g, op))
+            continue;
+        uint32_t until = sum_until(l, i);
+        touch(l, l->buffer[ir_in(g, op, 0).i], until);
+        touch(l, l->buffer[ir_out(g, op, 0).i], until);
+        if (workspace[op.i])
+            touch(l, workspace[op.i] - 1, until);
+    }
+}
+
 PassLifetimes pass_lifetimes(const IrGraph *g, Arena *arena)
 {
     PassLifetimes l = {.g = g};
@@ -98,6 +145,8 @@ PassLifetimes pass_lifetimes(const IrGraph *g, Arena *arena)
     }
     for (uint32_t i = 0; i < g->results.n; i++)
         touch(&l, l.buffer[g->results.at[i].i], l.n_instrs ? l.n_instrs - 1 : 0);
+    if (g->m->exchanges_beside)
+        hold_sums(&l, arena);
     return l;
 }
 

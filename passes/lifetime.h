@@ -1,7 +1,8 @@
 /* lifetime: a PLANNED graph as a list of instructions, and when each buffer of the transient arena
  * is alive. An instruction is a kernel region or an op with code; all that it touches is alive
  * together. Storage is shared as IrPlace says: a view lives in its base; values inside one region
- * have none. */
+ * have none. Where exchanges run beside kernels, what a sum over ranks touches is alive until its
+ * result is read or the next sum begins, within its graph's instance. */
 #ifndef PASSES_LIFETIME_H
 #define PASSES_LIFETIME_H
 

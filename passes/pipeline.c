@@ -25,11 +25,12 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_fsdp));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
-     * that all micro-batches share kernels. Losses meet their gradients in the unrolled step.
-     * Offsets come last: they follow the final order. */
+     * that all micro-batches share kernels. Losses meet their gradients in the unrolled step, and
+     * gathers move once the order is known. Offsets come last: they follow the final order. */
     TRY(pass_run(p, PASS_fuse));
     TRY(pass_run(p, PASS_schedule));
     TRY(pass_run(p, PASS_head));
+    TRY(pass_run(p, PASS_prefetch));
     TRY(pass_run(p, PASS_memplan));
 
     /* Nothing leaves unverified. */

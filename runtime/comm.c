@@ -14,7 +14,7 @@ enum {
 /* -- a round of messages -- */
 
 /* A rank that waits looks again at once for a while, and then sleeps between looks. */
-static void rest(const RtWorld *world, uint64_t polls)
+void rt_world_rest(const RtWorld *world, uint64_t polls)
 {
     struct timespec a_little = {0, polls < 10 * world->eager_polls ? 20000 : 200000};
     if (polls < world->eager_polls)
@@ -50,7 +50,7 @@ static bool exchange(RtWorld *world, const RtTransfer *transfers, uint32_t n)
             snprintf(how, sizeof how, "has not answered for %g s", world->timeout_s);
             return lost(world, peer, how);
         }
-        rest(world, polls);
+        rt_world_rest(world, polls);
     }
 }
 

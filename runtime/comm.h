@@ -28,6 +28,9 @@ typedef struct RtTransport {
     bool (*start)(void *link, const RtTransfer *transfers, uint32_t n);
     /* Moves on; *out_peer: a rank that is waited for, or that is lost. */
     RtTransferState (*poll)(void *link, uint32_t *out_peer);
+    /* Has a rank gone that nothing is exchanged with at the moment? NULL: the launcher ends the
+     * others then. */
+    bool (*gone)(void *link, uint32_t *out_peer);
     void (*close)(void *link);              /* all ranks come here */
     /* this one does, and ends the others if it can; may not return */
     void (*abort)(void *link, int status);
@@ -66,8 +69,11 @@ typedef struct RtGroup { /* the members of one communicator */
     RtTransfer *transfers; /* room for a round */
 } RtGroup;
 
-/* Ranks on this machine, as far as the environment says so. */
+/* Ranks on this machine, and this one's place among them, as far as the environment says so. */
 uint32_t rt_local_ranks(void);
+uint32_t rt_local_rank(void);
+/* Was the process started as one of several? */
+bool rt_is_launched(void);
 
 PlanMesh rt_mesh(const PlanHeader *header); /* no member is 0 */
 uint32_t rt_mesh_size(const PlanMesh *mesh);
@@ -113,7 +119,15 @@ bool rt_receive(RtGroup *group, uint32_t from, void *bytes, uint64_t n);
  * printed, what the others said is dropped. */
 Status rt_world_agree(RtWorld *world, Status status);
 Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value);
+/* The same without a message: false: world->lost says why. */
+bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value);
 Status rt_world_lost(RtWorld *world, const char *what);
+/* Whether all ranks come here in time; world->lost says which does not. */
+bool rt_world_ask(RtWorld *world);
+/* Says what was held back and ends the job from any thread. */
+void rt_world_end(RtWorld *world, Status status) __attribute__((noreturn));
+/* Between two looks at something that other ranks are to bring about: looks are counted. */
+void rt_world_rest(const RtWorld *world, uint64_t looks);
 
 static inline bool rt_is_first(const RtWorld *world)
 {

@@ -88,7 +88,7 @@ static void end_all(void *link, int status)
     _Exit(status);
 }
 
-const RtTransport rt_transport_mpi = {"MPI", start, poll_requests, finish, end_all};
+const RtTransport rt_transport_mpi = {"MPI", start, poll_requests, NULL, finish, end_all};
 
 static Status load(Session *s, Mpi *mpi)
 {

@@ -104,6 +104,23 @@ static RtTransferState poll_sides(void *link, uint32_t *out_peer)
     return RT_TRANSFER_PENDING;
 }
 
+/* A link whose other end is closed reads as its end. */
+static bool gone(void *link, uint32_t *out_peer)
+{
+    const Tcp *tcp = link;
+    char byte;
+    for (uint32_t r = 0; r < tcp->world->size; r++) {
+        ssize_t n = tcp->sockets[r] >= 0
+                        ? recv(tcp->sockets[r], &byte, 1, MSG_PEEK | MSG_DONTWAIT)
+                        : 1;
+        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
+            continue;
+        *out_peer = r;
+        return true;
+    }
+    return false;
+}
+
 static void close_all(void *link)
 {
     Tcp *tcp = link;
@@ -119,7 +136,7 @@ static void end(void *link, int status)
     close_all(link);
 }
 
-const RtTransport rt_transport_tcp = {"TCP", start, poll_sides, close_all, end};
+const RtTransport rt_transport_tcp = {"TCP", start, poll_sides, gone, close_all, end};
 
 /* -- meeting -- */
 

@@ -52,6 +52,16 @@ uint32_t rt_local_ranks(void)
     return n ? (uint32_t)n : 1;
 }
 
+uint32_t rt_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
+                                        "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return (uint32_t)number_of(names[i]);
+    return 0;
+}
+
 typedef enum Launch { LAUNCH_NONE, LAUNCH_MPI, LAUNCH_VARIABLES } Launch;
 
 static Launch launch_of(uint64_t *out_size)
@@ -75,6 +85,13 @@ static uint64_t rank_of(Launch launch)
     if (launch == LAUNCH_VARIABLES)
         return number_of("RANK");
     return number_of("OMPI_COMM_WORLD_RANK") + number_of("PMIX_RANK") + number_of("PMI_RANK");
+}
+
+bool rt_is_launched(void)
+{
+    uint64_t size;
+    launch_of(&size);
+    return size > 1;
 }
 
 /* Every rank finds this by itself; the first one says it. */
@@ -176,15 +193,17 @@ void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGro
 
 /* -- small things -- */
 
+static const char waiting[] = "waiting for all ranks";
+
 Status rt_world_lost(RtWorld *world, const char *what)
 {
     diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
     return STATUS_ENV;
 }
 
-/* `n` words of each member, in `out_words`. */
-static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, uint64_t **out_words,
-                           uint32_t *out_n)
+/* A word of each member, in `out_words`; false: world->lost says why not. */
+static bool gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, uint64_t **out_words,
+                         uint32_t *out_n)
 {
     Arena *arena = arena_new();
     RtGroup group;
@@ -201,7 +220,24 @@ static Status gather_words(RtWorld *world, uint32_t axes, const uint64_t *own, u
     if (!done)
         free(words);
     *out_words = done ? words : NULL;
-    return done ? STATUS_OK : rt_world_lost(world, "waiting for all ranks");
+    return done;
+}
+
+bool rt_world_ask(RtWorld *world)
+{
+    uint64_t own = 0, *words;
+    uint32_t n;
+    bool answer = gather_words(world, everybody.axes, &own, &words, &n);
+    free(words);
+    return answer;
+}
+
+void rt_world_end(RtWorld *world, Status status)
+{
+    say(world);
+    fflush(NULL);
+    world->transport->abort(world->link, (int)status);
+    _Exit((int)status);
 }
 
 Status rt_world_agree(RtWorld *world, Status status)
@@ -210,9 +246,8 @@ Status rt_world_agree(RtWorld *world, Status status)
     uint32_t n, first = 0;
     if (!world)
         return status;
-    Status sent = gather_words(world, everybody.axes, &own, &words, &n);
-    if (sent != STATUS_OK)
-        return sent;
+    if (!gather_words(world, everybody.axes, &own, &words, &n))
+        return rt_world_lost(world, waiting);
     while (first < n && words[first] == STATUS_OK)
         first++;
     if (first == world->rank)
@@ -224,16 +259,22 @@ Status rt_world_agree(RtWorld *world, Status status)
     return worst;
 }
 
-Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
+bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value)
 {
     uint64_t own = (uint64_t)*value, *words;
     uint32_t n;
     if (!world)
-        return STATUS_OK;
-    TRY(gather_words(world, axes, &own, &words, &n));
+        return true;
+    if (!gather_words(world, axes, &own, &words, &n))
+        return false;
     *value = 0;
     for (uint32_t r = 0; r < n; r++)
         *value += (int64_t)words[r];
     free(words);
-    return STATUS_OK;
+    return true;
+}
+
+Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value)
+{
+    return rt_world_sum(world, axes, value) ? STATUS_OK : rt_world_lost(world, waiting);
 }

@@ -5,6 +5,7 @@
 #define RUNTIME_DEVICE_H
 
 #include "runtime/arena_map.h"
+#include "runtime/comm.h"
 #include "runtime/plan_map.h"
 #include "runtime/profile.h"
 
@@ -17,6 +18,8 @@ typedef struct RtDeviceConfig {
     bool check;       /* see runtime/check.h */
     bool graph;       /* a step is one launch; else its instructions are launched one by one */
     const char *tune; /* file of measured choices, read and written; NULL: none */
+    RtWorld *world;   /* NULL: one rank */
+    RtGroup *groups;  /* by the plan's comms */
 } RtDeviceConfig;
 
 typedef struct RtDeviceRun {
@@ -35,6 +38,8 @@ typedef struct RtDeviceKind {
     /* Memory, code, choices of algorithms; the arena is zero, or NaN with `check`, and states are
      * zero. */
     Status (*prepare)(RtDevice *device, const RtDeviceConfig *config);
+    /* All ranks come here once all are prepared: their devices meet. */
+    Status (*join)(RtDevice *device);
     void (*close)(RtDevice *device); /* NULL does nothing */
     Status (*put)(RtDevice *device, uint64_t offset, uint64_t bytes);
     Status (*get)(RtDevice *device, uint64_t offset, uint64_t bytes);

@@ -3,8 +3,7 @@
 #include "base/diag.h"
 #include "runtime/comm.h"
 
-/* Who the instruction exchanges with, or among whom its rank's place matters; NULL: nobody. */
-static RtGroup *group_of(const RtExecRequest *q, const PlanInstr *instr)
+RtGroup *rt_instr_group(const RtPlan *plan, RtGroup *groups, const PlanInstr *instr)
 {
 #define COMM(kernel) [PLAN_KERNEL_##kernel] = 1 + PLAN_##kernel##_comm
     static const uint32_t comm[PLAN_KERNEL_COUNT] = {
@@ -14,8 +13,7 @@ static RtGroup *group_of(const RtExecRequest *q, const PlanInstr *instr)
     };
 #undef COMM
     uint32_t param = comm[instr->kernel];
-    return param && q->groups ? &q->groups[q->plan->params[instr->first_param + param - 1].i]
-                              : NULL;
+    return param && groups ? &groups[plan->params[instr->first_param + param - 1].i] : NULL;
 }
 
 static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **at, RtCall *call)
@@ -24,7 +22,7 @@ static void resolve_call(const RtExecRequest *q, const PlanInstr *instr, void **
     const PlanTensor *tensors = plan->tensors + instr->first_tensor;
     for (uint32_t i = 0; i < instr->n_tensors; i++)
         at[i] = tensors[i].offset == PLAN_ABSENT ? NULL : q->arena->base + tensors[i].offset;
-    RtGroup *group = group_of(q, instr);
+    RtGroup *group = rt_instr_group(plan, q->groups, instr);
     *call = (RtCall){
         .instr = instr,
         .tensor = tensors,

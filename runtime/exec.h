@@ -37,6 +37,10 @@ typedef struct RtExecRequest {
     RtFault *fault;
 } RtExecRequest;
 
+/* Who the instruction exchanges with, or among whom its rank's place matters; NULL: nobody.
+ * groups: by the plan's comms; NULL: one rank. */
+struct RtGroup *rt_instr_group(const RtPlan *plan, struct RtGroup *groups, const PlanInstr *instr);
+
 Status rt_exec_prepare(Session *s, const RtExecRequest *request, RtExec *out_exec);
 
 /* What looks on: called after every instruction of rt_exec_run_watched. */

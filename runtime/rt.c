@@ -88,6 +88,8 @@ static Status prepare_device(Rt *rt, const RtConfig *config)
         .check = config->check,
         .graph = !config->no_graph,
         .tune = config->tune,
+        .world = rt->world,
+        .groups = rt->groups,
     };
     return rt->kind->prepare(rt->device, &device);
 }
@@ -128,9 +130,10 @@ static Status open_all(Rt *rt, const RtConfig *config)
     Session *s = rt->s;
     const StepProgram *program = rt->program;
     rt->kind = config->device;
-    if (rt->kind)
-        TRY(rt->kind->open(s, &rt->device));
-    else if (program->n_kernels && !program->kernels) {
+    Status opened = rt->kind ? rt->kind->open(s, &rt->device) : STATUS_OK;
+    if (opened != STATUS_OK && !rt_is_launched())
+        return opened;
+    if (!rt->kind && program->n_kernels && !program->kernels) {
         diag(s, no_span, run_target);
         return STATUS_ENV;
     }
@@ -138,6 +141,7 @@ static Status open_all(Rt *rt, const RtConfig *config)
     const PlanHeader *header = rt->plan.header;
     TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
     TRY(open_world(rt));
+    TRY(opened); /* the other ranks, which may have a device, are told */
     TRY(rt_pool_new(s, threads_of(rt, config), header->thread_scratch_bytes, &rt->pool));
     TRY(rt_arena_map(s, header->arena_bytes, &rt->arena));
     rt->seed_given = config->seed != NULL;
@@ -155,6 +159,8 @@ Status rt_open(Session *s, const StepProgram *program, const RtConfig *config, R
     rt->s = s;
     rt->program = program;
     Status status = rt_agree(rt, open_all(rt, config));
+    if (status == STATUS_OK && rt->kind && rt->world)
+        status = rt_agree(rt, rt->kind->join(rt->device));
     if (status == STATUS_OK)
         *out_rt = rt;
     else

@@ -29,6 +29,8 @@ typedef struct RtRun {
     bool ahead;             /* the next step's batch has been fetched */
     Status ahead_status;    /* whether that went well: said when the step comes */
     uint64_t ahead_position; /* of the data, before it */
+    bool asked;             /* `stops` is known: it was exchanged while a device was at work */
+    int64_t stops;          /* ranks that have got a signal */
 } RtRun;
 
 /* The whole program; returns the process's exit status. kernels: rt_kernels. */
@@ -40,7 +42,7 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
 
 Status rt_train(RtRun *run);
 /* Whether to end, after a signal. */
-Status rt_run_stops(const RtRun *run, bool *out_stops);
+Status rt_run_stops(RtRun *run, bool *out_stops);
 Status rt_bench(RtRun *run);
 /* What the executable is, without mapping its arena. */
 void rt_describe(const RtPlan *plan, uint32_t threads, FILE *out);

@@ -3,10 +3,14 @@
 #include "base/diag.h"
 
 /* A signal that one rank has got stops all of them after the same step. */
-Status rt_run_stops(const RtRun *run, bool *out_stops)
+Status rt_run_stops(RtRun *run, bool *out_stops)
 {
     int64_t stops = rt_signals_stop(run->signals);
-    TRY(rt_world_sum_i64(run->rt->world, UINT32_MAX, &stops));
+    if (run->asked)
+        stops = run->stops;
+    else
+        TRY(rt_world_sum_i64(run->rt->world, UINT32_MAX, &stops));
+    run->asked = false;
     *out_stops = stops != 0;
     return STATUS_OK;
 }
@@ -93,6 +97,14 @@ static void fetch_ahead(RtRun *run)
         run->ahead_status = rt_stage(run->rt);
 }
 
+/* Whether all ranks go on after this step, too. A rank that is lost is said when the step ends. */
+static void ask_ahead(RtRun *run)
+{
+    RtWorld *world = run->rt->world;
+    run->stops = rt_signals_stop(run->signals);
+    run->asked = world && run->rt->kind && rt_world_sum(world, UINT32_MAX, &run->stops);
+}
+
 Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
                    double *out_seconds)
 {
@@ -104,6 +116,7 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
     float lr = (float)rt_schedule_lr(&run->schedule, rt->steps_done);
     TRY(rt_step_begin(rt, lr, before_update, run));
     fetch_ahead(run);
+    ask_ahead(run);
     TRY(rt_step_end(rt, out_result));
     *out_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     return STATUS_OK;

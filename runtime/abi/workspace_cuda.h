@@ -255,6 +255,58 @@ static inline int64_t plan_cuda_norm_spans(int64_t n)
     return plan_ceil_div(n, NORM_SQ_BLOCK * CUDA_NORM_SPAN);
 }
 
+/* -- exchanges between ranks: what the others have sent lies in the workspace, a piece for each
+ * member, and is summed there -- */
+
+#ifndef CUDA_COMM_BYTES
+#define CUDA_COMM_BYTES (64ull << 20) /* of all members' pieces, in one round */
+#endif
+#define PLAN_CUDA_REDUCE_SMALL 4096 /* elements that every member sums for itself */
+
+/* Elements of a member's piece in one round of many. */
+static inline int64_t plan_cuda_comm_most(int64_t ranks, uint32_t dtype)
+{
+    int64_t most =
+        (int64_t)(CUDA_COMM_BYTES / ((uint64_t)ranks * dtype_bytes((DType)dtype))) / 256 * 256;
+    return most < 256 ? 256 : most;
+}
+
+/* Of a sum whose pieces stay where they are summed. */
+static inline int64_t plan_cuda_comm_piece(int64_t ranks, int64_t count, uint32_t dtype)
+{
+    return plan_min(count, plan_cuda_comm_most(ranks, dtype));
+}
+
+/* Of a sum that all members get. */
+static inline int64_t plan_cuda_reduce_piece(int64_t ranks, int64_t count, uint32_t dtype)
+{
+    return plan_min(plan_round_up(plan_ceil_div(count, ranks), 64),
+                    plan_cuda_comm_most(ranks, dtype));
+}
+
+/* Bytes from one member's piece to the next. */
+static inline uint64_t plan_cuda_comm_stride(int64_t piece, uint32_t dtype)
+{
+    return plan_cuda_align((uint64_t)piece * dtype_bytes((DType)dtype));
+}
+
+static inline uint64_t plan_cuda_reduce_scatter_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    int64_t ranks = p[PLAN_reduce_scatter_ranks].i, count = p[PLAN_reduce_scatter_count].i;
+    uint32_t dtype = t[PLAN_T_reduce_scatter_x].dtype;
+    return (uint64_t)ranks *
+           plan_cuda_comm_stride(plan_cuda_comm_piece(ranks, count, dtype), dtype);
+}
+
+static inline uint64_t plan_cuda_all_reduce_workspace(const PlanParam *p, const PlanTensor *t)
+{
+    int64_t ranks = p[PLAN_all_reduce_ranks].i, count = p[PLAN_all_reduce_count].i;
+    uint32_t dtype = t[PLAN_T_all_reduce_x].dtype;
+    int64_t piece = count <= PLAN_CUDA_REDUCE_SMALL ? count
+                                                    : plan_cuda_reduce_piece(ranks, count, dtype);
+    return (uint64_t)ranks * plan_cuda_comm_stride(piece, dtype);
+}
+
 /* Arena bytes of workspace for one instruction (kernel `fused`: by the compiler; gemm: the
  * library's, in the header). */
 static inline uint64_t plan_cuda_workspace_bytes(PlanKernel kernel, const PlanParam *p,
@@ -264,15 +316,22 @@ static inline uint64_t plan_cuda_workspace_bytes(PlanKernel kernel, const PlanPa
     case PLAN_KERNEL_attention_grad:
         return plan_cuda_attention_grad_workspace(p, t);
     case PLAN_KERNEL_lm_loss:
+    case PLAN_KERNEL_lm_loss_part: /* the parts' parameters and tensors are the whole ops' */
         return plan_cuda_lm_loss_workspace(p);
     case PLAN_KERNEL_lm_loss_with_grad:
         return plan_cuda_lm_loss_with_grad_workspace(p, t);
     case PLAN_KERNEL_lm_loss_grad:
+    case PLAN_KERNEL_lm_loss_part_grad:
         return plan_cuda_lm_loss_grad_workspace(p, t);
     case PLAN_KERNEL_embed_grad:
+    case PLAN_KERNEL_embed_part_grad:
         return plan_cuda_embed_grad_workspace(p);
     case PLAN_KERNEL_norm_sq:
         return (uint64_t)plan_cuda_norm_spans(p[PLAN_norm_sq_n].i) * 8;
+    case PLAN_KERNEL_reduce_scatter:
+        return plan_cuda_reduce_scatter_workspace(p, t);
+    case PLAN_KERNEL_all_reduce:
+        return plan_cuda_all_reduce_workspace(p, t);
     default:
         return 0;
     }

@@ -68,8 +68,10 @@ typedef struct RtCuda {
     char device_name[128];
     int driver_version, multiprocessors;
     uint64_t total_bytes; /* of the device */
-    CUstream stream;      /* every launch of a step */
+    CUstream stream;      /* every launch of a step; while an exchange is launched, comm_stream */
     CUstream copy_stream; /* inputs of the next step */
+    CUstream comm_stream; /* exchanges between ranks; NULL: one rank */
+    struct RtCudaRanks *ranks; /* nccl.h; NULL: one rank */
     VEC(CUmodule) kernel_modules;
     CUmodule program_module;
     Map functions;      /* Sym -> CUfunction of our own kernels */

@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/memory.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/cuda/outside.h"
 #include "runtime/plan_shapes.h"
 
@@ -122,11 +123,16 @@ static Status launch(RtDevice *device, const RtDeviceRun *run)
     device->run = *run;
     if (run->from == 0)
         TRY(begin(device, run));
-    if (whole && device->config.graph && !device->config.check && !run->profile &&
-        device->runs[run->eval])
-        TRY(launch_graph(device, exec));
-    else
-        TRY(launch_each(device, exec, run));
+    if (cuda->ranks)
+        rt_guard_begin(&cuda->ranks->guard, "launching exchanges between devices",
+                       cuda->ranks->world->timeout_s);
+    Status status = whole && device->config.graph && !device->config.check && !run->profile &&
+                            device->runs[run->eval]
+                        ? launch_graph(device, exec)
+                        : launch_each(device, exec, run);
+    if (cuda->ranks)
+        rt_guard_end(&cuda->ranks->guard);
+    TRY(status);
     if (run->to != exec->n_instrs)
         return STATUS_OK;
     device->runs[run->eval]++;
@@ -215,10 +221,41 @@ static Status fill_profile(RtDevice *device)
     return STATUS_OK;
 }
 
+/* The exchange that has begun last, as the device says while it is held up in it. */
+static const PlanInstr *marked(RtDevice *device)
+{
+    RtCuda *cuda = &device->cuda;
+    const RtCudaExec *exec = &device->list[device->run.eval];
+    int64_t begin = rt_clock_ns(), *mark = &device->from->mark;
+    CUresult result = cuda->driver.MemcpyDtoHAsync(mark, cuda->ranks->mark, sizeof *mark,
+                                                   cuda->copy_stream);
+    while (result == CUDA_SUCCESS &&
+           cuda->driver.StreamQuery(cuda->copy_stream) == CUDA_ERROR_NOT_READY)
+        if (rt_clock_ns() - begin > 1000000000)
+            return &exec->instrs[0];
+    bool known = result == CUDA_SUCCESS && *mark > 0 && (uint64_t)*mark <= exec->n_instrs;
+    return &exec->instrs[known ? *mark - 1 : 0];
+}
+
+static Status lost_rank(RtDevice *device)
+{
+    const RtPlan *plan = device->cuda.plan;
+    const RtWorld *world = device->cuda.ranks->world;
+    const PlanInstr *instr = marked(device);
+    diag(device->cuda.s, no_span, run_lost, (long long)device->run.step,
+         rt_plan_string(plan, instr->name), rt_plan_file(plan, instr->file), instr->line,
+         world->lost, (long long)world->steps_done);
+    return STATUS_ENV;
+}
+
 static Status finish(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
-    CUresult result = cuda->driver.StreamSynchronize(cuda->stream);
+    CUresult result;
+    if (!cuda->ranks)
+        result = cuda->driver.StreamSynchronize(cuda->stream);
+    else if (!rt_nccl_wait(cuda, &result))
+        return lost_rank(device);
     if (result != CUDA_SUCCESS)
         return lost(device, result);
     if (device->run.to != device->list[device->run.eval].n_instrs)
@@ -238,6 +275,7 @@ const RtDeviceKind rt_device_cuda = {
     .name = "cuda",
     .open = rt_cuda_device_open,
     .prepare = rt_cuda_device_prepare,
+    .join = rt_cuda_device_join,
     .close = rt_cuda_device_close,
     .put = put,
     .get = get,

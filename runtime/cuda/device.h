@@ -28,6 +28,7 @@ Status rt_cuda_report(RtDevice *device, double seconds_per_step, FILE *out);
 /* device_open.c */
 Status rt_cuda_device_open(Session *s, RtDevice **out_device);
 Status rt_cuda_device_prepare(RtDevice *device, const RtDeviceConfig *config);
+Status rt_cuda_device_join(RtDevice *device);
 void rt_cuda_device_close(RtDevice *device);
 
 #endif

@@ -4,6 +4,7 @@
 #include "runtime/cuda/load.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/modules.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/cuda/outside.h"
 
 enum { TABLE_ALIGNMENT = 256, POISON = 0xff };
@@ -26,6 +27,10 @@ void rt_cuda_device_close(RtDevice *device)
     if (!device)
         return;
     RtCuda *cuda = &device->cuda;
+    if (cuda->ranks && cuda->ranks->world->lost[0])
+        cuda->ranks->over = true;
+    if (cuda->ranks && cuda->ranks->over)
+        rt_nccl_close(cuda); /* ends what waits for a rank that is gone */
     if (cuda->stream)
         cuda->driver.StreamSynchronize(cuda->stream);
     for (int i = 0; i < RT_CUDA_LISTS; i++) {
@@ -37,10 +42,13 @@ void rt_cuda_device_close(RtDevice *device)
     if (device->from)
         cuda->driver.MemFreeHost(device->from);
     device->to = device->from = NULL;
+    rt_nccl_close(cuda);
     rt_cuda_gemms_close(cuda);
     rt_cuda_modules_unload(cuda);
     rt_cuda_unmap(cuda, &cuda->tables);
     rt_cuda_unmap(cuda, &cuda->arena);
+    if (cuda->ranks)
+        rt_guard_close(&cuda->ranks->guard);
     rt_cuda_close(cuda);
 }
 
@@ -65,6 +73,8 @@ static Status place_tables(RtDevice *device)
     CUdeviceptr at = cuda->tables.at;
     cuda->control = take(&at, sizeof(RtCudaControl));
     cuda->fault_device = (int64_t *)(uintptr_t)(cuda->control + offsetof(RtCudaControl, fault));
+    if (cuda->ranks)
+        cuda->ranks->mark = cuda->control + offsetof(RtCudaControl, mark);
     for (int i = 0; i < RT_CUDA_LISTS; i++) {
         CUdeviceptr staged = take(&at, rt_cuda_inputs_bytes(cuda->plan, i == RT_CUDA_EVAL));
         TRY(rt_cuda_inputs_open(cuda, i == RT_CUDA_EVAL, staged, &device->inputs[i]));
@@ -135,6 +145,8 @@ Status rt_cuda_device_prepare(RtDevice *device, const RtDeviceConfig *config)
     cuda->plan = config->plan;
     cuda->program = config->program;
     TRY(check_target(cuda));
+    if (config->world)
+        TRY(rt_nccl_load(cuda, config->world, config->groups));
     TRY(rt_cuda_map(cuda, header->arena_bytes, &cuda->arena));
     if (header->library_workspace_bytes) {
         cuda->library_workspace = (void *)(uintptr_t)(cuda->arena.at + header->library_workspace);
@@ -148,4 +160,12 @@ Status rt_cuda_device_prepare(RtDevice *device, const RtDeviceConfig *config)
     TRY(place_tables(device));
     TRY(choose_algorithms(device));
     return clear_arena(device);
+}
+
+Status rt_cuda_device_join(RtDevice *device)
+{
+    RtCuda *cuda = &device->cuda;
+    TRY(rt_cuda_measure_skip(cuda));
+    TRY(rt_nccl_join(cuda));
+    return rt_cuda_measure(cuda, RT_OUTSIDE_NCCL);
 }

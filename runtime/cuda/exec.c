@@ -3,6 +3,9 @@
 #include "base/diag.h"
 #include "runtime/check.h"
 #include "runtime/cuda/launch_fused.h"
+#include "runtime/cuda/nccl.h"
+#include "runtime/cuda/streams.h"
+#include "runtime/exec.h"
 
 enum { TABLE_ALIGNMENT = 256, POISON = 0xff };
 
@@ -18,12 +21,16 @@ static void resolve_call(const RtCuda *cuda, const PlanInstr *instr, void **at, 
     const PlanTensor *tensors = cuda->plan->tensors + instr->first_tensor;
     for (uint32_t i = 0; i < instr->n_tensors; i++)
         at[i] = device_address(cuda, tensors[i].offset);
+    RtGroup *group =
+        rt_instr_group(cuda->plan, cuda->ranks ? cuda->ranks->groups : NULL, instr);
     *call = (RtCall){
         .instr = instr,
         .tensor = tensors,
         .param = cuda->plan->params + instr->first_param,
         .at = at,
         .workspace = device_address(cuda, instr->workspace),
+        .group = group,
+        .member = group ? group->self : 0,
     };
 }
 
@@ -130,7 +137,7 @@ Status rt_cuda_exec_prepare(RtCuda *cuda, const PlanInstr *instrs, uint64_t n_in
         TRY(check_fused(cuda, &out_exec->calls[i]));
     }
     find_groups(out_exec, alone);
-    return STATUS_OK;
+    return rt_cuda_streams_plan(cuda, out_exec);
 }
 
 Status rt_cuda_exec_place(RtCuda *cuda, RtCudaExec *exec, CUdeviceptr at)
@@ -164,6 +171,7 @@ void rt_cuda_exec_release(RtCuda *cuda, RtCudaExec *exec)
             cuda->driver.EventDestroy(exec->events[i]);
     exec->graph = NULL;
     exec->events = NULL;
+    rt_cuda_streams_release(cuda, exec);
 }
 
 /* -- running -- */
@@ -225,6 +233,23 @@ static Status mark(RtCuda *cuda, RtCudaExec *exec, uint32_t event)
                           "recording an event");
 }
 
+/* Exchanges on their own stream. */
+static Status run_beside(RtCuda *cuda, RtCudaExec *exec, uint64_t from, uint64_t to)
+{
+    uint32_t first = 0;
+    while (first < exec->n_launches && exec->launches[first].first < from)
+        first++;
+    TRY(rt_cuda_streams_fork(cuda, exec));
+    for (uint32_t i = first; i < exec->n_launches && exec->launches[i].first < to; i++) {
+        TRY(rt_cuda_streams_enter(cuda, exec, i, first));
+        Status status = launch(cuda, exec, &exec->launches[i]);
+        Status left = rt_cuda_streams_leave(cuda, exec, i);
+        TRY(status);
+        TRY(left);
+    }
+    return rt_cuda_streams_join(cuda, exec);
+}
+
 Status rt_cuda_exec_run(RtCuda *cuda, RtCudaExec *exec, uint64_t from, uint64_t to,
                         RtCudaWatch watch)
 {
@@ -232,6 +257,8 @@ Status rt_cuda_exec_run(RtCuda *cuda, RtCudaExec *exec, uint64_t from, uint64_t 
         exec->events = ARENA_ARRAY(cuda->s->arena, CUevent, exec->n_launches + 1);
     if (watch.timed && from == 0)
         TRY(mark(cuda, exec, 0));
+    if (!watch.timed && !watch.check)
+        return run_beside(cuda, exec, from, to);
     for (uint32_t i = 0; i < exec->n_launches; i++) {
         const RtCudaLaunch *at = &exec->launches[i];
         if (at->first < from || at->first >= to)

@@ -9,6 +9,11 @@
 typedef struct RtCudaLaunch { /* calls that go to the device together */
     uint32_t first, n;
     uint64_t table; /* n > 1: bytes from the start of the group tables */
+    /* streams.h: on the exchanges' stream? 1 + the launch of the other stream that it waits for;
+     * where it is waited for, recorded when it is over */
+    bool exchange;
+    uint32_t wait;
+    CUevent over;
 } RtCudaLaunch;
 
 typedef struct RtCudaExec {
@@ -22,6 +27,8 @@ typedef struct RtCudaExec {
     CUgraphExec graph;    /* NULL until it is captured */
     uint64_t graph_nodes;
     CUevent *events; /* n_launches + 1 while a profile is taken; else NULL */
+    uint32_t n_exchanges;
+    CUevent fork; /* NULL: one stream */
 } RtCudaExec;
 
 /* Resolves addresses in cuda->arena and finds the groups. alone: each instruction is a launch of
@@ -37,7 +44,7 @@ void rt_cuda_exec_release(RtCuda *cuda, RtCudaExec *exec);
 
 typedef struct RtCudaWatch { /* what a run does beside its instructions */
     bool check;              /* looks for non-finite results, fills dead memory with NaN */
-    bool timed;              /* records exec->events */
+    bool timed;              /* records exec->events; all launches on one stream */
 } RtCudaWatch;
 
 /* Launches instructions [from, to). */

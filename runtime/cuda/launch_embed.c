@@ -12,7 +12,21 @@ Status rt_cuda_launch_embed(RtCuda *cuda, const RtCall *call)
         .width = p[PLAN_embed_width].i,
         .rows = p[PLAN_embed_rows].i,
     };
+    x.total = x.rows;
+    if (call->instr->kernel == PLAN_KERNEL_embed_part) {
+        x.first = (int64_t)call->member * x.rows;
+        x.total = p[PLAN_embed_part_total].i;
+    }
     return rt_cuda_run(cuda, "embed", (uint32_t)x.tokens, 128, 0, &x);
+}
+
+/* A table of which this rank has a part: the first tensors and parameters are the whole op's. */
+Status rt_cuda_launch_embed_part(RtCuda *cuda, const RtCall *call)
+{
+    _Static_assert((int)PLAN_embed_part_rows == (int)PLAN_embed_rows &&
+                       (int)PLAN_T_embed_part_ids == (int)PLAN_T_embed_ids,
+                   "one launch function");
+    return rt_cuda_launch_embed(cuda, call);
 }
 
 Status rt_cuda_launch_embed_grad(RtCuda *cuda, const RtCall *call)
@@ -25,8 +39,10 @@ Status rt_cuda_launch_embed_grad(RtCuda *cuda, const RtCall *call)
         .tokens = p[PLAN_embed_grad_tokens].i,
         .width = p[PLAN_embed_grad_width].i,
         .rows = p[PLAN_embed_grad_rows].i,
-        .padding = p[PLAN_embed_grad_padding].i,
     };
+    if (call->instr->kernel == PLAN_KERNEL_embed_part_grad)
+        x.first = (int64_t)call->member * x.rows;
+    x.padding = p[PLAN_embed_grad_padding].i - x.first;
     uint64_t of_tokens = plan_cuda_align(4 * (uint64_t)x.tokens),
              of_rows = plan_cuda_align(4 * (uint64_t)x.rows);
     unsigned char *at = call->workspace;
@@ -37,4 +53,12 @@ Status rt_cuda_launch_embed_grad(RtCuda *cuda, const RtCall *call)
     TRY(rt_cuda_fill(cuda, x.begin, 0, 2 * of_rows));
     TRY(rt_cuda_run(cuda, "embed_sort", 1, 1024, 0, &x));
     return rt_cuda_run(cuda, "embed_grad_rows", (uint32_t)x.rows, 128, 0, &x);
+}
+
+Status rt_cuda_launch_embed_part_grad(RtCuda *cuda, const RtCall *call)
+{
+    _Static_assert((int)PLAN_embed_part_grad_padding == (int)PLAN_embed_grad_padding &&
+                       (int)PLAN_T_embed_part_grad_dy == (int)PLAN_T_embed_grad_dy,
+                   "one launch function");
+    return rt_cuda_launch_embed_grad(cuda, call);
 }

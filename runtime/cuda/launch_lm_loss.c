@@ -40,52 +40,95 @@ static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, i
     };
 }
 
+/* Of a rank that has a part of the words: the number of its first, and how many of its `vocab` rows
+ * are words of the `total`. */
+typedef struct Words {
+    int64_t first, n;
+} Words;
+
+static Words words_of(const RtCall *call, int64_t vocab, int64_t total)
+{
+    int64_t first = (int64_t)call->member * vocab;
+    return (Words){first, rt_cuda_between(total - first, 0, vocab)};
+}
+
+typedef struct Loss { /* which tensors these are */
+    int h, w, targets;
+} Loss;
+
+static Status run_chunks(RtCuda *cuda, const RtCall *call, Loss loss, Words words, CudaLmLoss *x)
+{
+    const PlanParam *p = call->param;
+    int64_t width = p[PLAN_lm_loss_width].i, vocab = p[PLAN_lm_loss_vocab].i;
+    unsigned char *rows =
+        (unsigned char *)call->workspace + plan_cuda_logits_bytes(x->tokens, vocab);
+    uint64_t row_bytes = plan_cuda_align(4 * (uint64_t)x->tokens);
+    if (!is_matrix(call, loss.h, width) || !is_matrix(call, loss.w, width))
+        return rt_cuda_refuse(cuda, call, "h and w must be evenly spaced rows of bf16 or f32");
+    x->logits = call->workspace;
+    x->most = (float *)rows;
+    x->sum = (float *)(rows + row_bytes);
+    x->logit = (float *)(rows + 2 * row_bytes);
+    x->token_loss = (float *)(rows + 3 * row_bytes);
+    x->targets = call->at[loss.targets];
+    x->fault = rt_cuda_fault(cuda, call);
+    x->ld = plan_cuda_lm_columns(x->tokens, vocab);
+    for (int64_t word = 0; word < vocab; word += x->ld) {
+        int64_t columns = plan_min(x->ld, vocab - word);
+        x->word = words.first + word;
+        x->count = rt_cuda_between(words.n - word, 0, columns);
+        x->first = word == 0;
+        x->last = word + columns == vocab;
+        RtGemm logits = logits_product(call, loss.h, loss.w, x->tokens, width, word, columns,
+                                       x->ld);
+        TRY(rt_cuda_gemm(cuda, &logits));
+        TRY(rt_cuda_run(cuda, "lm_loss_rows", (uint32_t)x->tokens, 256, 0, x));
+    }
+    return STATUS_OK;
+}
+
 Status rt_cuda_launch_lm_loss(RtCuda *cuda, const RtCall *call)
 {
     const PlanParam *p = call->param;
-    int64_t tokens = p[PLAN_lm_loss_tokens].i, width = p[PLAN_lm_loss_width].i,
-            vocab = p[PLAN_lm_loss_vocab].i;
-    int64_t columns = plan_cuda_lm_columns(tokens, vocab);
-    if (!is_matrix(call, PLAN_T_lm_loss_h, width) || !is_matrix(call, PLAN_T_lm_loss_w, width))
-        return rt_cuda_refuse(cuda, call, "h and w must be evenly spaced rows of bf16 or f32");
-    unsigned char *rows = (unsigned char *)call->workspace + plan_cuda_logits_bytes(tokens, vocab);
-    uint64_t row_bytes = plan_cuda_align(4 * (uint64_t)tokens);
+    static const Loss loss = {PLAN_T_lm_loss_h, PLAN_T_lm_loss_w, PLAN_T_lm_loss_targets};
     CudaLmLoss x = {
-        .logits = call->workspace,
-        .most = (float *)rows,
-        .sum = (float *)(rows + row_bytes),
-        .logit = (float *)(rows + 2 * row_bytes),
-        .token_loss = (float *)(rows + 3 * row_bytes),
         .lse = rt_cuda_view(call, PLAN_T_lm_loss_lse),
         .loss = rt_cuda_view(call, PLAN_T_lm_loss_loss),
-        .targets = call->at[PLAN_T_lm_loss_targets],
-        .fault = rt_cuda_fault(cuda, call),
-        .tokens = tokens,
-        .vocab = vocab,
-        .ld = columns,
+        .tokens = p[PLAN_lm_loss_tokens].i,
+        .vocab = p[PLAN_lm_loss_vocab].i,
         .ignore = p[PLAN_lm_loss_ignore].i,
         .softcap = (float)p[PLAN_lm_loss_softcap].f,
     };
-    for (int64_t word = 0; word < vocab; word += columns) {
-        x.word = word;
-        x.count = plan_min(columns, vocab - word);
-        x.first = word == 0;
-        x.last = word + x.count == vocab;
-        RtGemm logits = logits_product(call, PLAN_T_lm_loss_h, PLAN_T_lm_loss_w, tokens, width,
-                                       word, x.count, columns);
-        TRY(rt_cuda_gemm(cuda, &logits));
-        TRY(rt_cuda_run(cuda, "lm_loss_rows", (uint32_t)tokens, 256, 0, &x));
-    }
+    TRY(run_chunks(cuda, call, loss, (Words){0, x.vocab}, &x));
     if (!x.loss.at)
         return STATUS_OK;
     return rt_cuda_run(cuda, "lm_loss_sum", 1, 1024, 0, &x);
+}
+
+Status rt_cuda_launch_lm_loss_part(RtCuda *cuda, const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    static const Loss loss = {PLAN_T_lm_loss_part_h, PLAN_T_lm_loss_part_w,
+                              PLAN_T_lm_loss_part_targets};
+    CudaLmLoss x = {
+        .part = rt_cuda_view(call, PLAN_T_lm_loss_part_part),
+        .tokens = p[PLAN_lm_loss_part_tokens].i,
+        .vocab = p[PLAN_lm_loss_part_total].i,
+        .ignore = p[PLAN_lm_loss_part_ignore].i,
+        .softcap = (float)p[PLAN_lm_loss_part_softcap].f,
+    };
+    _Static_assert((int)PLAN_lm_loss_part_vocab == (int)PLAN_lm_loss_vocab &&
+                       (int)PLAN_lm_loss_part_width == (int)PLAN_lm_loss_width,
+                   "one form");
+    return run_chunks(cuda, call, loss, words_of(call, p[PLAN_lm_loss_part_vocab].i, x.vocab), &x);
 }
 
 /* -- backward -- */
 
 typedef struct LossGrad {
     CudaLmLossGrad x;
-    int64_t width, vocab, columns;
+    int64_t width, vocab, columns, word; /* word: the chunk's first, among this rank's */
+    Words words;
     DType dtype; /* of the logits' gradients */
     void *dh;    /* what is summed */
     DType dh_type;
@@ -102,7 +145,7 @@ static Status run_dw(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .ta = true,
         .a = l->x.logits,
         .b = call->at[PLAN_T_lm_loss_grad_h],
-        .c = row_of(call, PLAN_T_lm_loss_grad_dw, l->width, l->x.word),
+        .c = row_of(call, PLAN_T_lm_loss_grad_dw, l->width, l->word),
         .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_h], l->width),
         .ldc = plan_row_pitch(&t[PLAN_T_lm_loss_grad_dw], l->width),
@@ -122,7 +165,7 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .n = l->width,
         .k = l->x.count,
         .a = l->x.logits,
-        .b = row_of(call, PLAN_T_lm_loss_grad_w, l->width, l->x.word),
+        .b = row_of(call, PLAN_T_lm_loss_grad_w, l->width, l->word),
         .c = l->dh,
         .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_w], l->width),
@@ -131,7 +174,7 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .b_type = (DType)t[PLAN_T_lm_loss_grad_w].dtype,
         .c_type = l->dh_type,
         .alpha = 1,
-        .beta = l->x.word ? 1 : 0,
+        .beta = l->word ? 1 : 0,
     };
     return rt_cuda_gemm(cuda, &product);
 }
@@ -169,6 +212,9 @@ static LossGrad open_grad(const RtCall *call)
         .dh = call->at[PLAN_T_lm_loss_grad_dh],
         .dh_type = (DType)t[PLAN_T_lm_loss_grad_dh].dtype,
     };
+    l.words = (Words){0, l.vocab};
+    if (call->instr->kernel == PLAN_KERNEL_lm_loss_part_grad)
+        l.words = words_of(call, l.vocab, p[PLAN_lm_loss_part_grad_total].i);
     l.columns = plan_cuda_lm_columns(l.x.tokens, l.vocab);
     l.x.ld = l.columns;
     l.dh_pitch = plan_row_pitch(&t[PLAN_T_lm_loss_grad_dh], l.width);
@@ -191,8 +237,10 @@ Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
         return rt_cuda_refuse(cuda, call,
                               "h, w and their gradients must be evenly spaced rows of bf16 or f32");
     for (int64_t word = 0; word < l.vocab; word += l.columns) {
-        l.x.word = word;
+        l.word = word;
+        l.x.word = l.words.first + word;
         l.x.count = plan_min(l.columns, l.vocab - word);
+        l.x.words = rt_cuda_between(l.words.n - word, 0, l.x.count);
         RtGemm logits = logits_product(call, PLAN_T_lm_loss_grad_h, PLAN_T_lm_loss_grad_w,
                                        l.x.tokens, l.width, word, l.x.count, l.columns);
         TRY(rt_cuda_gemm(cuda, &logits));
@@ -203,4 +251,10 @@ Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
             TRY(run_dh(cuda, call, &l));
     }
     return dh && l.dh != call->at[PLAN_T_lm_loss_grad_dh] ? round_dh(cuda, call, &l) : STATUS_OK;
+}
+
+/* The first tensors and parameters are the whole op's. */
+Status rt_cuda_launch_lm_loss_part_grad(RtCuda *cuda, const RtCall *call)
+{
+    return rt_cuda_launch_lm_loss_grad(cuda, call);
 }

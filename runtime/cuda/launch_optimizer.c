@@ -14,6 +14,20 @@ static int64_t chunks_of(const CudaUpdateEntry *e)
     return plan_ceil_div(e->n, CUDA_OPTIMIZER_CHUNK);
 }
 
+/* The elements of a rank's gradient that an update goes over, and where the weight's are. */
+typedef struct Range {
+    int64_t first, n, shift;
+} Range;
+
+static Range range_of(const RtCall *call, int gradient, int weight, int comm)
+{
+    const PlanParam *p = call->param;
+    int64_t numel = call->tensor[gradient].numel;
+    RtCudaSpan span = rt_cuda_span(call, numel, p[comm + 1].i, p[comm + 2].i);
+    return (Range){span.first, span.end - span.first,
+                   call->tensor[weight].numel > numel ? (int64_t)call->member * numel : 0};
+}
+
 static uint32_t update_grid(const RtCuda *cuda, int64_t chunks)
 {
     return rt_cuda_grid(chunks, 1, cuda->multiprocessors * 4);
@@ -24,13 +38,14 @@ static uint32_t update_grid(const RtCuda *cuda, int64_t chunks)
 static CudaUpdateEntry adamw_entry(const RtCall *call)
 {
     const PlanTensor *t = call->tensor;
+    Range range = range_of(call, PLAN_T_adamw_g, PLAN_T_adamw_w, PLAN_adamw_comm);
     return (CudaUpdateEntry){
-        .w = call->at[PLAN_T_adamw_w],
-        .m = call->at[PLAN_T_adamw_m],
-        .v = call->at[PLAN_T_adamw_v],
-        .master = call->at[PLAN_T_adamw_master],
-        .g = call->at[PLAN_T_adamw_g],
-        .n = t[PLAN_T_adamw_w].numel,
+        .w = rt_cuda_element(call, PLAN_T_adamw_w, range.shift + range.first),
+        .m = rt_cuda_element(call, PLAN_T_adamw_m, range.first),
+        .v = rt_cuda_element(call, PLAN_T_adamw_v, range.first),
+        .master = rt_cuda_element(call, PLAN_T_adamw_master, range.first),
+        .g = rt_cuda_element(call, PLAN_T_adamw_g, range.first),
+        .n = range.n,
         .decay = call->param[PLAN_adamw_decay].f,
         .w_type = rt_cuda_type(t[PLAN_T_adamw_w].dtype),
         .g_type = rt_cuda_type(t[PLAN_T_adamw_g].dtype),
@@ -129,12 +144,13 @@ const RtCudaGroupKernel rt_cuda_group_adamw = {
 static CudaUpdateEntry sgd_entry(const RtCall *call)
 {
     const PlanTensor *t = call->tensor;
+    Range range = range_of(call, PLAN_T_sgd_g, PLAN_T_sgd_w, PLAN_sgd_comm);
     return (CudaUpdateEntry){
-        .w = call->at[PLAN_T_sgd_w],
-        .m = call->at[PLAN_T_sgd_m],
-        .master = call->at[PLAN_T_sgd_master],
-        .g = call->at[PLAN_T_sgd_g],
-        .n = t[PLAN_T_sgd_w].numel,
+        .w = rt_cuda_element(call, PLAN_T_sgd_w, range.shift + range.first),
+        .m = rt_cuda_element(call, PLAN_T_sgd_m, range.first),
+        .master = rt_cuda_element(call, PLAN_T_sgd_master, range.first),
+        .g = rt_cuda_element(call, PLAN_T_sgd_g, range.first),
+        .n = range.n,
         .decay = call->param[PLAN_sgd_decay].f,
         .w_type = rt_cuda_type(t[PLAN_T_sgd_w].dtype),
         .g_type = rt_cuda_type(t[PLAN_T_sgd_g].dtype),

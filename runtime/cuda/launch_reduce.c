@@ -75,14 +75,21 @@ Status rt_cuda_launch_accumulate(RtCuda *cuda, const RtCall *call)
 
 /* -- norm_sq -- */
 
+static RtCudaSpan norm_span(const RtCall *call)
+{
+    const PlanParam *p = call->param;
+    return rt_cuda_span(call, p[PLAN_norm_sq_n].i, p[PLAN_norm_sq_begin].i, p[PLAN_norm_sq_end].i);
+}
+
 static CudaNormEntry norm_entry(const RtCall *call, void *sums)
 {
     CudaView x = rt_cuda_view(call, PLAN_T_norm_sq_x);
+    RtCudaSpan span = norm_span(call);
     return (CudaNormEntry){
-        .x = x.at,
+        .x = rt_cuda_element(call, PLAN_T_norm_sq_x, span.first),
         .sums = sums,
         .y = call->at[PLAN_T_norm_sq_y],
-        .n = call->param[PLAN_norm_sq_n].i,
+        .n = span.end - span.first,
         .run = x.run,
         .pitch = x.pitch,
         .type = x.type,
@@ -91,6 +98,8 @@ static CudaNormEntry norm_entry(const RtCall *call, void *sums)
 
 static Status check_norm(RtCuda *cuda, const RtCall *call)
 {
+    if (call->param[PLAN_norm_sq_end].i && !rt_cuda_is_dense(call, PLAN_T_norm_sq_x))
+        return rt_cuda_refuse(cuda, call, "a part of a flat buffer must be dense");
     if (rt_cuda_is_real(call->tensor[PLAN_T_norm_sq_x].dtype) &&
         call->tensor[PLAN_T_norm_sq_y].dtype == DTYPE_F64)
         return STATUS_OK;
@@ -121,7 +130,7 @@ static int64_t norm_spans(const RtCall *calls, uint32_t n)
 {
     int64_t spans = 0;
     for (uint32_t i = 0; i < n; i++)
-        spans += plan_cuda_norm_spans(calls[i].param[PLAN_norm_sq_n].i);
+        spans += plan_cuda_norm_spans(norm_span(&calls[i]).end - norm_span(&calls[i]).first);
     return spans;
 }
 

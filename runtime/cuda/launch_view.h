@@ -17,7 +17,10 @@ Status rt_cuda_run(RtCuda *cuda, const char *name, uint32_t grid, uint32_t threa
 
 static inline int32_t rt_cuda_type(uint32_t dtype)
 {
-    return dtype == DTYPE_BF16 ? CUDA_BF16 : dtype == DTYPE_F64 ? CUDA_F64 : CUDA_F32;
+    return dtype == DTYPE_BF16  ? CUDA_BF16
+           : dtype == DTYPE_F64 ? CUDA_F64
+           : dtype == DTYPE_I64 ? CUDA_I64
+                                : CUDA_F32;
 }
 
 /* bf16 or f32: what the kernels compute with. */
@@ -45,6 +48,33 @@ static inline bool rt_cuda_is_dense(const RtCall *call, int tensor)
 static inline CudaFault rt_cuda_fault(const RtCuda *cuda, const RtCall *call)
 {
     return (CudaFault){.at = cuda->fault_device, .number = rt_cuda_number(cuda, call)};
+}
+
+/* What this rank has of something that is divided over a communicator: elements [first, end) of its
+ * own n, as far as they lie in [begin, end) of the whole; end 0: all of them. */
+typedef struct RtCudaSpan {
+    int64_t first, end;
+} RtCudaSpan;
+
+static inline int64_t rt_cuda_between(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static inline RtCudaSpan rt_cuda_span(const RtCall *call, int64_t n, int64_t begin, int64_t end)
+{
+    int64_t before = (int64_t)call->member * n;
+    if (!end)
+        return (RtCudaSpan){0, n};
+    return (RtCudaSpan){rt_cuda_between(begin - before, 0, n),
+                        rt_cuda_between(end - before, 0, n)};
+}
+
+/* Element i of a dense tensor; NULL stays NULL. */
+static inline void *rt_cuda_element(const RtCall *call, int tensor, int64_t i)
+{
+    unsigned char *at = call->at[tensor];
+    return at ? at + i * (int64_t)dtype_bytes((DType)call->tensor[tensor].dtype) : NULL;
 }
 
 static inline uint32_t rt_cuda_grid(int64_t items, int64_t per_block, int64_t most)

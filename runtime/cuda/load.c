@@ -1,8 +1,10 @@
 #include "runtime/cuda/load.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 
 #include "base/diag.h"
+#include "runtime/comm.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -53,9 +55,7 @@ Status rt_cublas_result(RtCuda *cuda, cublasStatus_t result, const char *what)
 
 /* -- libraries -- */
 
-/* By its name, as the system finds libraries; else where the toolkit is installed. out_error: why
- * not by its name. */
-static void *open_library(Session *s, const char *name, const char **out_error)
+void *rt_cuda_open_library(Session *s, const char *name, const char **out_error)
 {
     static const char *const folders[] = {"", "/usr/local/cuda/lib64/",
                                           "/usr/local/cuda/targets/x86_64-linux/lib/"};
@@ -91,7 +91,7 @@ static Status load_driver(RtCuda *cuda)
 {
     static const char name[] = "libcuda.so.1";
     const char *error;
-    cuda->driver_library = open_library(cuda->s, name, &error);
+    cuda->driver_library = rt_cuda_open_library(cuda->s, name, &error);
     if (!cuda->driver_library) {
         diag(cuda->s, no_span, cuda_no_driver, error);
         return STATUS_ENV;
@@ -117,7 +117,7 @@ static Status load_lt(RtCuda *cuda)
 {
     static const char name[] = "libcublasLt.so.13";
     const char *error;
-    cuda->lt_library = open_library(cuda->s, name, &error);
+    cuda->lt_library = rt_cuda_open_library(cuda->s, name, &error);
     if (!cuda->lt_library) {
         diag(cuda->s, no_span, cuda_library, name, error);
         return STATUS_ENV;
@@ -153,8 +153,16 @@ static Status find_device(RtCuda *cuda)
         result = cuda->driver.DeviceGetCount(&count);
     if (result == CUDA_SUCCESS && count == 0)
         result = CUDA_ERROR_NO_DEVICE;
-    if (result == CUDA_SUCCESS)
-        result = cuda->driver.DeviceGet(&cuda->device, 0);
+    if (result != CUDA_SUCCESS)
+        return no_device(cuda, result);
+    int place = (int)rt_local_rank();
+    if (count == 1 && getenv("CUDA_VISIBLE_DEVICES"))
+        place = 0; /* the launcher has left each rank its own */
+    if (place >= count) {
+        diag(cuda->s, no_span, cuda_local_rank, (unsigned)place, count);
+        return STATUS_ENV;
+    }
+    result = cuda->driver.DeviceGet(&cuda->device, place);
     if (result != CUDA_SUCCESS)
         return no_device(cuda, result);
     static const char asking[] = "asking for the device's properties";

@@ -11,9 +11,13 @@ enum {
     RT_CUDA_CAPABILITY = 90,
 };
 
-/* The libraries, the device (the first that CUDA_VISIBLE_DEVICES leaves), its context and two
+/* The libraries, the device (of those that CUDA_VISIBLE_DEVICES leaves the one at this rank's place
+ * among the machine's; the only one where each rank sees its own alone), its context and two
  * streams. */
 Status rt_cuda_open(Session *s, RtCuda *out_cuda);
 void rt_cuda_close(RtCuda *cuda); /* also of one that is half open */
+/* By its name, as the system finds libraries; else where the toolkit is installed. out_error: why
+ * not by its name. */
+void *rt_cuda_open_library(Session *s, const char *name, const char **out_error);
 
 #endif

@@ -2,7 +2,8 @@
 # Builds all that run_all.sh runs on a machine with a GPU, where nothing is built: step executables
 # of the fixtures in f32 and bf16 and of the full-size models, and the device test programs. They go
 # into OUT/pack.tar.xz, small enough to send.
-#   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]    WHAT: fixtures bf16 full tests (default: all)
+#   tests/device/prepare.sh [BUILD [OUT [WHAT...]]]
+#   WHAT: fixtures bf16 full tests (the default), ranks (for run_ranks.sh, on two GPUs)
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
@@ -34,8 +35,34 @@ full() { # NAME: the recipe beside this script
     "$stepc" build "$root/tests/device/$1.yaml" --target cuda -o "$out/steps/$1.step"
 }
 
+ranks() { # NAME RECIPE WORLD GLOBAL LOCAL SETTINGS...
+    name=$1 recipe=$2 world=$3 global=$4 local=$5
+    shift 5
+    for setting; do
+        set -- "$@" --set "$setting"
+        shift
+    done
+    "$stepc" build "$root/tests/device/$recipe.yaml" --target cuda --world "$world" \
+        --set "step_scheduler.global_batch_size=$global" \
+        --set "step_scheduler.local_batch_size=$local" "$@" -o "$out/steps/$name.step"
+}
+
 for what; do
     case $what in
+    ranks)
+        for model in llama3 gemma4_e4b; do
+            fixture "$model.one" "$model"
+            fixture "$model.fsdp2" "$model" --set step_scheduler.local_batch_size=2 --world 2 \
+                --set distributed.strategy=fsdp2
+            fixture "$model.tp2" "$model" --world 2 --set distributed.tp_size=2
+        done
+        ranks llama.one full_llama_1b 1 16 8
+        ranks llama.fsdp2 full_llama_1b 2 16 8 distributed.strategy=fsdp2
+        ranks e4b.one full_gemma4_e4b 1 2 2
+        ranks e4b.fsdp2 full_gemma4_e4b 2 2 1 distributed.strategy=fsdp2
+        ranks e4b.tp2 full_gemma4_e4b 2 2 2 distributed.tp_size=2
+        ranks e4b.fsdp2.block full_gemma4_e4b_block 2 2 1 distributed.strategy=fsdp2
+        ranks e4b.fsdp2.mb full_gemma4_e4b_block 2 8 1 distributed.strategy=fsdp2 ;;
     fixtures)
         for model in $fixtures; do
             fixture "$model.f32" "$model"

@@ -148,6 +148,22 @@ def same(arguments):
     print("ok %d logs, %d gradients" % (len(logs), len(grads)))
 
 
+def ranks(want_path, got_path, first, all_steps, *grads):
+    """Losses of ranks against those of one; gradients, where there are, within 1e-4."""
+    want, got = read_log(want_path), read_log(got_path)
+    if len(want) != len(got):
+        fail("%d steps, not %d" % (len(got), len(want)))
+    errors = [
+        near("loss of step %d" % (i + 1), g["loss"], w["loss"], float(all_steps if i else first))
+        for i, (g, w) in enumerate(zip(got, want))
+    ]
+    worst = compare("gradient of", grads[1], grads[0], 1e-4) if grads else 0
+    print(
+        "ok first loss %.1e, all %.1e, gradients %.1e; losses %s"
+        % (errors[0], max(errors), worst, " ".join("%.4f" % g["loss"] for g in got))
+    )
+
+
 def max_activations(plan):
     return max(r["breakdown"]["activations"] + r["breakdown"]["recompute"] for r in plan["ranks"])
 
@@ -179,6 +195,8 @@ if __name__ == "__main__":
         bf16(*sys.argv[2:7])
     elif sys.argv[1] == "same":
         same(sys.argv[2:])
+    elif sys.argv[1] == "ranks":
+        ranks(*sys.argv[2:])
     elif sys.argv[1] == "plan":
         holds(sys.argv[3], p=json.load(open(sys.argv[2])))
     elif sys.argv[1] == "plan2":

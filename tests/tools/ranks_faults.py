@@ -47,6 +47,7 @@ class Job:
                         os.environ,
                         WORLD_SIZE=str(RANKS),
                         RANK=str(r),
+                        LOCAL_RANK=str(r),
                         LOCAL_WORLD_SIZE=str(RANKS),
                         MASTER_ADDR="127.0.0.1",
                         MASTER_PORT=port,

@@ -17,7 +17,7 @@ typedef struct CudaFault {
 
 /* -- tensors -- */
 
-enum { CUDA_BF16, CUDA_F32, CUDA_F64 }; /* element types of the kernels that switch on them */
+enum { CUDA_BF16, CUDA_F32, CUDA_F64, CUDA_I64 }; /* types of the kernels that switch on them */
 
 /* Element e is at (e / run) * pitch + e % run; contiguous: run = pitch. */
 typedef struct CudaView {
@@ -82,6 +82,7 @@ typedef struct CudaLmLoss {
     float *logits;
     float *most, *sum, *logit, *token_loss; /* [tokens], carried from chunk to chunk */
     CudaView lse, loss;
+    CudaView part; /* of one rank's words: [2, tokens], in place of the losses; NULL: all words */
     const int32_t *targets;
     CudaFault fault;
     int64_t tokens, vocab, word, count, ld, ignore;
@@ -90,12 +91,12 @@ typedef struct CudaLmLoss {
 } CudaLmLoss;
 
 /* Logits to their gradients, in place: a row of f32 becomes a row of `type` from the same place
- * on. */
+ * on. Columns behind the first `words` are no words: zeros. */
 typedef struct CudaLmLossGrad {
     float *logits;
     CudaView lse, seed;
     const int32_t *targets;
-    int64_t tokens, word, count, ld, ignore;
+    int64_t tokens, word, count, words, ld, ignore;
     float softcap;
     int32_t type;
 } CudaLmLossGrad;
@@ -115,19 +116,21 @@ typedef struct CudaLmLossWithGrad {
 
 /* -- embedding -- */
 
+/* A table of the rows [first, first + rows) of `total`: a token of another row gets zeros. */
 typedef struct CudaEmbed {
     CudaView y, table;
     const int32_t *ids;
     CudaFault fault;
-    int64_t tokens, width, rows;
+    int64_t tokens, width, rows, first, total;
 } CudaEmbed;
 
-/* order, spare: [tokens]; begin, end: [rows], zero where a row has no token. */
+/* order, spare: [tokens]; begin, end: [rows], zero where a row has no token. The table's first row
+ * is that of id `first`; padding is a row of the table. */
 typedef struct CudaEmbedGrad {
     CudaView dtable, dy;
     const int32_t *ids;
     int32_t *order, *spare, *begin, *end;
-    int64_t tokens, width, rows, padding;
+    int64_t tokens, width, rows, padding, first;
 } CudaEmbedGrad;
 
 /* -- views, tables, scalars -- */
@@ -228,5 +231,52 @@ typedef struct CudaSgd {
     double momentum;
     int32_t nesterov, pad;
 } CudaSgd;
+
+/* -- more than one rank -- */
+
+enum { CUDA_FLAT_SEGMENTS = 32, CUDA_SUM_SCALARS = 64 };
+
+/* y = the sum (the largest) of the parts in the order of the ranks: part `self` is `own`, part r
+ * lies at others + r * stride. n elements each. */
+typedef struct CudaSumParts {
+    void *y;
+    const void *own, *others;
+    int64_t n, stride;
+    int32_t ranks, self;
+    int32_t from_type, to_type;
+    int32_t is_max, pad;
+} CudaSumParts;
+
+typedef struct CudaSegment { /* elements [begin, begin + n) of y */
+    CudaView x;              /* NULL: zeros */
+    int64_t begin, n;
+    int64_t first; /* eights of the segments before */
+} CudaSegment;
+
+typedef struct CudaFlatPack {
+    CudaView y;
+    int64_t eights; /* of all segments */
+    int32_t count, pad;
+    CudaSegment segment[CUDA_FLAT_SEGMENTS];
+} CudaFlatPack;
+
+typedef struct CudaInvertCount {
+    CudaView inverse;
+    const int64_t *count;
+} CudaInvertCount;
+
+typedef struct CudaSumScalars { /* y carries the sum from one launch to the next */
+    double *y;
+    double factor;
+    int32_t count, first, last, pad;
+    const double *part[CUDA_SUM_SCALARS];
+} CudaSumScalars;
+
+typedef struct CudaLossJoin { /* parts: [ranks, 2, tokens] in f32 */
+    CudaView loss, lse;
+    const float *parts;
+    const int32_t *targets;
+    int64_t tokens, ranks, ignore;
+} CudaLossJoin;
 
 #endif

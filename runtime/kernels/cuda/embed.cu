@@ -5,9 +5,11 @@
 KERNEL_ENTRY(embed, 128, 8, CudaEmbed)
 {
     int64_t t = blockIdx.x, id = x.ids[t];
-    bool inside = id >= 0 && id < x.rows;
-    if (!inside && threadIdx.x == 0)
-        raise_fault(x.fault, CUDA_FAULT_ID, t, id, x.rows);
+    bool known = id >= 0 && id < x.total;
+    bool inside = known && id >= x.first && id - x.first < x.rows;
+    if (!known && threadIdx.x == 0)
+        raise_fault(x.fault, CUDA_FAULT_ID, t, id, x.total);
+    id -= x.first;
     if (x.width % 8 == 0 && view_by_eight(x.y) && view_by_eight(x.table)) {
         for (int64_t c = threadIdx.x * 8; c < x.width; c += 128 * 8) {
             float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -31,8 +33,8 @@ constexpr int SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / WARP, DIGITS = 25
 /* An id outside the table goes behind all rows. */
 __device__ static inline unsigned sort_key(const CudaEmbedGrad &x, int token)
 {
-    int id = x.ids[token];
-    return id >= 0 && id < x.rows ? (unsigned)id : (unsigned)x.rows;
+    int64_t row = x.ids[token] - x.first;
+    return row >= 0 && row < x.rows ? (unsigned)row : (unsigned)x.rows;
 }
 
 /* A warp's tokens of one digit of the key, in their order: counts them (to NULL), or puts each into

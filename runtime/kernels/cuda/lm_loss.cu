@@ -71,22 +71,23 @@ KERNEL_ENTRY(lm_loss_rows, 256, 4, CudaLmLoss)
         x.logit[t] = logit;
         return;
     }
-    float lse = e.most + logf(e.sum);
+    float lse = e.most + logf(e.sum); /* of no words at all: -inf */
     bool valid = target >= 0 && target < x.vocab;
     if (target != x.ignore && !valid)
         raise_fault(x.fault, CUDA_FAULT_TARGET, t, target, x.vocab);
+    if (x.part.at) {
+        store_f32(x.part.at, x.part.type, view_at(x.part, t), lse);
+        store_f32(x.part.at, x.part.type, view_at(x.part, x.tokens + t), logit);
+        return;
+    }
     x.token_loss[t] = target != x.ignore && valid ? lse - logit : 0;
     if (x.lse.at)
         store_f32(x.lse.at, x.lse.type, view_at(x.lse, t), lse);
 }
 
 /* The tokens' losses in one order: each thread every 1024th, then by halves. */
-KERNEL_ENTRY(lm_loss_sum, 1024, 1, CudaLmLoss)
+__device__ static inline void sum_losses(double *sums, double sum, const CudaView &loss)
 {
-    __shared__ double sums[SUM_THREADS];
-    double sum = 0;
-    for (int64_t t = threadIdx.x; t < x.tokens; t += SUM_THREADS)
-        sum += (double)x.token_loss[t];
     sums[threadIdx.x] = sum;
     for (int half = SUM_THREADS / 2; half; half /= 2) {
         __syncthreads();
@@ -94,7 +95,38 @@ KERNEL_ENTRY(lm_loss_sum, 1024, 1, CudaLmLoss)
             sums[threadIdx.x] += sums[threadIdx.x + half];
     }
     if (threadIdx.x == 0)
-        store_scalar(x.loss, sums[0]);
+        store_scalar(loss, sums[0]);
+}
+
+KERNEL_ENTRY(lm_loss_sum, 1024, 1, CudaLmLoss)
+{
+    __shared__ double sums[SUM_THREADS];
+    double sum = 0;
+    for (int64_t t = threadIdx.x; t < x.tokens; t += SUM_THREADS)
+        sum += (double)x.token_loss[t];
+    sum_losses(sums, sum, x.loss);
+}
+
+/* The ranks' parts together, in their order. */
+KERNEL_ENTRY(lm_loss_join, 1024, 1, CudaLossJoin)
+{
+    __shared__ double sums[SUM_THREADS];
+    double sum = 0;
+    for (int64_t t = threadIdx.x; t < x.tokens; t += SUM_THREADS) {
+        float top = x.parts[t], total = 0, logit = 0;
+        for (int64_t r = 1; r < x.ranks; r++)
+            top = fmaxf(top, x.parts[2 * r * x.tokens + t]);
+        for (int64_t r = 0; r < x.ranks; r++) {
+            total += expf(x.parts[2 * r * x.tokens + t] - top);
+            logit += x.parts[(2 * r + 1) * x.tokens + t];
+        }
+        float lse = top + logf(total);
+        sum += x.targets[t] != x.ignore ? (double)(lse - logit) : 0;
+        if (x.lse.at)
+            store_f32(x.lse.at, x.lse.type, view_at(x.lse, t), lse);
+    }
+    if (x.loss.at)
+        sum_losses(sums, sum, x.loss);
 }
 
 /* Eight logits are read by each thread, then all of them written: what is written in bf16 lies
@@ -119,7 +151,7 @@ KERNEL_ENTRY(lm_loss_grad_rows, 256, 4, CudaLmLossGrad)
                     score = x.softcap * tanh;
                     slope = 1 - tanh * tanh;
                 }
-                v[j] = i + j < x.count ? (expf(score - lse) - one) * slope * seed : 0;
+                v[j] = i + j < x.words ? (expf(score - lse) - one) * slope * seed : 0;
             }
         }
         __syncthreads();

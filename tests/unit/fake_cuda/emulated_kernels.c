@@ -96,7 +96,7 @@ static void run(const void *data)
 }
 
 void fake_cuda_other_launch(const void *kernel, const unsigned *grid, unsigned threads,
-                            unsigned shared_bytes, void **args)
+                            unsigned shared_bytes, void **args, const void *stream)
 {
     Launch l = {.kernel = kernel, .threads = threads, .shared_bytes = shared_bytes};
     memcpy(l.grid, grid, sizeof l.grid);
@@ -105,5 +105,5 @@ void fake_cuda_other_launch(const void *kernel, const unsigned *grid, unsigned t
             memcpy(&l.args[i], args[i], sizeof l.args[i]);
     else
         memcpy(l.structure, args[0], l.kernel->n_args);
-    fake_cuda_enqueue(run, &l, sizeof l);
+    fake_cuda_enqueue(run, &l, sizeof l, stream);
 }

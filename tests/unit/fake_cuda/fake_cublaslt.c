@@ -235,7 +235,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     (void)handle;
     (void)workspace;
     (void)workspace_bytes;
-    (void)stream;
     if (c != d || c_layout != d_layout || !algo->data[0])
         return CUBLAS_STATUS_INVALID_VALUE;
     if (fake_cuda_mode("anything"))
@@ -249,6 +248,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        d,
                        *(const float *)alpha,
                        *(const float *)beta};
-    fake_cuda_enqueue(do_product, &product, sizeof product);
+    fake_cuda_enqueue(do_product, &product, sizeof product, stream);
     return CUBLAS_STATUS_SUCCESS;
 }

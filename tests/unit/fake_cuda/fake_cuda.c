@@ -12,21 +12,38 @@ enum { MOST_ARGS = 8, MOST_ARG_BYTES = 512, PAGE = 2 << 20 };
 
 static const size_t total_bytes = (size_t)141 << 30, context_bytes = (size_t)500 << 20;
 
+struct CUstream_st {
+    int number; /* in the order of their making: 1 is that of copies ahead */
+};
+
 typedef struct Op {
-    FakeFn fn;
+    FakeFn fn; /* NULL: a record of an event, or a wait for one */
     void *data;
+    const void *stream;
+    struct Op *after; /* of a wait: the record */
+    bool done;
     struct Op *next;
 } Op;
 
+struct CUevent_st {
+    int time;
+    Op *record; /* the last one that was captured */
+};
+
 struct CUgraph_st {
     Op *first, **last;
+    const void *stream;
     size_t n;
 };
+
+enum { COPY_STREAM = 1 };
 
 static struct {
     size_t taken;
     struct CUgraph_st *capture;
     int launches, done; /* kernels launched; all operations */
+    int streams;
+    bool hangs;
 } fake;
 
 int fake_cuda_mode(const char *name)
@@ -35,19 +52,31 @@ int fake_cuda_mode(const char *name)
     return mode && !strcmp(mode, name);
 }
 
-void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes)
+void fake_cuda_hang(bool hangs)
 {
-    fake.done++;
-    if (!fake.capture) {
-        fn(data);
-        return;
-    }
-    Op *op = malloc(sizeof *op);
-    *op = (Op){fn, malloc(bytes ? bytes : 1), NULL};
-    memcpy(op->data, data, bytes);
+    fake.hangs = hangs;
+}
+
+static Op *keep(FakeFn fn, const void *data, size_t bytes, const void *stream)
+{
+    Op *op = calloc(1, sizeof *op);
+    *op = (Op){.fn = fn, .data = malloc(bytes ? bytes : 1), .stream = stream};
+    if (bytes)
+        memcpy(op->data, data, bytes);
     *fake.capture->last = op;
     fake.capture->last = &op->next;
-    fake.capture->n++;
+    fake.capture->n += fn != NULL;
+    return op;
+}
+
+void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes, const void *stream)
+{
+    const struct CUstream_st *at = stream;
+    fake.done++;
+    if (fake.capture)
+        keep(fn, data, bytes, stream);
+    else if (!fake.hangs || (at && at->number == COPY_STREAM))
+        fn(data);
 }
 
 /* -- the driver and its device -- */
@@ -81,7 +110,8 @@ CUresult cuGetErrorString(CUresult error, const char **text)
 
 CUresult cuDeviceGetCount(int *count)
 {
-    *count = fake_cuda_mode("no_device") ? 0 : 1;
+    const char *devices = getenv("FAKE_DEVICES");
+    *count = fake_cuda_mode("no_device") ? 0 : devices ? atoi(devices) : 1;
     return CUDA_SUCCESS;
 }
 
@@ -105,6 +135,12 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
                  ? (fake_cuda_mode("capability") ? 8 : 9)
              : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
                                                                          : 132;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    memset(uuid, fake_cuda_mode("same_device") ? 0 : device, sizeof *uuid);
     return CUDA_SUCCESS;
 }
 
@@ -240,28 +276,25 @@ static void do_copy(const void *data)
     memcpy(copy->to, copy->from, copy->bytes);
 }
 
-static CUresult enqueue_copy(void *to, const void *from, size_t bytes)
+static CUresult enqueue_copy(void *to, const void *from, size_t bytes, CUstream stream)
 {
-    fake_cuda_enqueue(do_copy, &(Copy){to, from, bytes}, sizeof(Copy));
+    fake_cuda_enqueue(do_copy, &(Copy){to, from, bytes}, sizeof(Copy), stream);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
-    (void)stream;
-    return enqueue_copy((void *)(size_t)to, from, bytes);
+    return enqueue_copy((void *)(size_t)to, from, bytes, stream);
 }
 
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    (void)stream;
-    return enqueue_copy(to, (const void *)(size_t)from, bytes);
+    return enqueue_copy(to, (const void *)(size_t)from, bytes, stream);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    (void)stream;
-    return enqueue_copy((void *)(size_t)to, (const void *)(size_t)from, bytes);
+    return enqueue_copy((void *)(size_t)to, (const void *)(size_t)from, bytes, stream);
 }
 
 typedef struct Fill {
@@ -278,8 +311,25 @@ static void do_fill(const void *data)
 
 CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream)
 {
-    (void)stream;
-    fake_cuda_enqueue(do_fill, &(Fill){(void *)(size_t)at, bytes, byte}, sizeof(Fill));
+    fake_cuda_enqueue(do_fill, &(Fill){(void *)(size_t)at, bytes, byte}, sizeof(Fill), stream);
+    return CUDA_SUCCESS;
+}
+
+typedef struct Words {
+    unsigned *at, word;
+    size_t n;
+} Words;
+
+static void do_words(const void *data)
+{
+    const Words *words = data;
+    for (size_t i = 0; i < words->n; i++)
+        words->at[i] = words->word;
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr at, unsigned word, size_t n, CUstream stream)
+{
+    fake_cuda_enqueue(do_words, &(Words){(void *)(size_t)at, word, n}, sizeof(Words), stream);
     return CUDA_SUCCESS;
 }
 
@@ -288,7 +338,8 @@ CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char byte, size_t bytes, CUstr
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     (void)flags;
-    *stream = malloc(1);
+    *stream = malloc(sizeof **stream);
+    **stream = (struct CUstream_st){fake.streams++};
     return CUDA_SUCCESS;
 }
 
@@ -306,20 +357,29 @@ CUresult cuStreamSynchronize(CUstream stream)
     return fake_cuda_mode("lost") && fake.launches > 4 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
+CUresult cuStreamQuery(CUstream stream)
+{
+    return fake.hangs && stream->number != COPY_STREAM ? CUDA_ERROR_NOT_READY
+                                                       : cuStreamSynchronize(stream);
+}
+
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
-    (void)stream;
-    (void)event;
     (void)flags;
+    if (!fake.capture)
+        return CUDA_SUCCESS;
+    if (!event->record) /* not a part of the capture */
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    keep(NULL, NULL, 0, stream)->after = event->record;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
-    (void)stream;
     (void)mode;
     fake.capture = calloc(1, sizeof *fake.capture);
     fake.capture->last = &fake.capture->first;
+    fake.capture->stream = stream;
     return CUDA_SUCCESS;
 }
 
@@ -354,11 +414,43 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* The next operation of the main stream, or the first of the others', if nothing holds it up. */
+static Op *next_op(const struct CUgraph_st *graph, bool main)
+{
+    Op *op = graph->first;
+    while (op && (op->done || (op->stream == graph->stream) != main))
+        op = op->next;
+    return op && op->after && !op->after->done ? NULL : op;
+}
+
+static Op *choose(const struct CUgraph_st *graph, const char *order)
+{
+    bool main_first = !strcmp(order, "late");
+    Op *op = next_op(graph, main_first);
+    return op ? op : next_op(graph, !main_first);
+}
+
+static void run(Op *op)
+{
+    if (op->fn && !fake.hangs)
+        op->fn(op->data);
+    op->done = true;
+}
+
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
+    struct CUgraph_st *graph = (struct CUgraph_st *)(void *)exec;
+    const char *order = getenv("FAKE_STREAMS");
     (void)stream;
-    for (const Op *op = ((struct CUgraph_st *)(void *)exec)->first; op; op = op->next)
-        op->fn(op->data);
+    for (Op *op = graph->first; op; op = op->next)
+        op->done = false;
+    for (Op *op = graph->first; op && !order; op = op->next)
+        run(op);
+    for (Op *op; order && (op = choose(graph, order));)
+        run(op);
+    for (const Op *op = graph->first; op; op = op->next)
+        if (!op->done)
+            return CUDA_ERROR_ILLEGAL_STATE; /* each stream waits for the other */
     return CUDA_SUCCESS;
 }
 
@@ -383,7 +475,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 CUresult cuEventCreate(CUevent *event, unsigned flags)
 {
     (void)flags;
-    *event = calloc(1, sizeof(int));
+    *event = calloc(1, sizeof **event);
     return CUDA_SUCCESS;
 }
 
@@ -395,8 +487,8 @@ CUresult cuEventDestroy(CUevent event)
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-    (void)stream;
-    *(int *)(void *)event = fake.done; /* time passes with operations */
+    event->time = fake.done; /* time passes with operations */
+    event->record = fake.capture ? keep(NULL, NULL, 0, stream) : NULL;
     return CUDA_SUCCESS;
 }
 
@@ -408,7 +500,7 @@ CUresult cuEventSynchronize(CUevent event)
 
 CUresult cuEventElapsedTime(float *ms, CUevent begin, CUevent end)
 {
-    *ms = (float)(*(int *)(void *)end - *(int *)(void *)begin);
+    *ms = (float)(end->time - begin->time);
     return CUDA_SUCCESS;
 }
 
@@ -568,7 +660,6 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
                         CUstream stream, void **args, void **extra)
 {
-    (void)stream;
     (void)extra;
     const Kernel *kernel = (const Kernel *)(void *)function;
     if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z)
@@ -578,13 +669,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     fake.launches++;
     if (!own) {
         const unsigned grid[] = {grid_x, grid_y, grid_z};
-        fake_cuda_other_launch(kernel, grid, block_x, shared, args);
+        fake_cuda_other_launch(kernel, grid, block_x, shared, args, stream);
         return CUDA_SUCCESS;
     }
     char packed[MOST_ARGS * MOST_ARG_BYTES] = {0};
     for (int i = 0; i < kernel->n_args; i++)
         memcpy(packed + i * MOST_ARG_BYTES, args[i], kernel->arg_bytes[i]);
-    fake_cuda_enqueue(kernel->run, packed, sizeof packed);
+    fake_cuda_enqueue(kernel->run, packed, sizeof packed, stream);
     return CUDA_SUCCESS;
 }
 

@@ -1,16 +1,22 @@
 /* fake_cuda: a CUDA driver without a device, for tests. Device memory is the host's, every
  * operation is done at once, and while a stream is captured operations are kept, to be done when
- * the graph is launched. */
+ * the graph is launched: in the order of the capture, or with $FAKE_STREAMS `late` those of other
+ * streams as late as the events between streams allow, with `early` as early. $FAKE_DEVICES: how
+ * many devices there are. */
 #ifndef TESTS_UNIT_FAKE_CUDA_H
 #define TESTS_UNIT_FAKE_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef void (*FakeFn)(const void *data);
 
 /* Does fn over a copy of the data: now, or with every launch of the graph that is being captured.
  */
-void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes);
+void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes, const void *stream);
+
+/* An operation does not end: nothing more happens on the device, but for copies ahead. */
+void fake_cuda_hang(bool hangs);
 
 /* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, lt_old, memory, lost, image;
  * anything: every kernel is there, and kernels and products do nothing. */
@@ -20,6 +26,7 @@ int fake_cuda_mode(const char *name);
  * a launch of it, whose arguments are the caller's. */
 const void *fake_cuda_other_kernel(const char *name) __attribute__((weak));
 void fake_cuda_other_launch(const void *kernel, const unsigned *grid, unsigned threads,
-                            unsigned shared_bytes, void **args) __attribute__((weak));
+                            unsigned shared_bytes, void **args, const void *stream)
+    __attribute__((weak));
 
 #endif

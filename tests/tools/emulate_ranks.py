@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""emulate_ranks: ranks on target cuda without a GPU: each rank's device is the emulator, and NCCL
+is a fake one between processes. A fixture on meshes against one rank, and bit for bit with
+exchanges as late and as early as the events between streams allow, without the graph and with
+--check; or what becomes of a job whose devices, NCCL or ranks are not as they should be. Passes
+where there is no CUDA toolkit.
+
+  emulate_ranks.py BUILD FIXTURE SEQ WORK_DIR MESH...      MESH as in ranks.py
+  emulate_ranks.py faults BUILD FIXTURE SEQ WORK_DIR
+"""
+
+import os
+import subprocess
+import sys
+
+import check
+import make
+import ranks
+import ranks_faults
+
+ROWS = 4
+
+
+def use_emulator(build, exe=None, **more):
+    """What the processes that are started from now on find as their driver and libraries."""
+    libraries = [build + "/tests/emulated_cuda", build + "/tests/fake_cuda"]
+    os.environ.update(LD_LIBRARY_PATH=":".join(libraries), FAKE_DEVICES="8", **more)
+    if exe:
+        os.environ["EMULATED_STEP"] = exe + ".so"
+
+
+class Emulated(ranks.Fixture):
+    def __init__(self, build, folder, seq, work):
+        super().__init__(build + "/stepc", folder, seq, work)
+        self.build_dir = build
+        make.batch(self.batch, ROWS, int(seq), self.vocab(), 7)
+
+    def vocab(self):
+        config = check.json.load(open(self.folder + "/config.json"))
+        return config.get("text_config", config)["vocab_size"]
+
+    def build(self, world, local, distributed, recompute):
+        self.at += 1
+        exe = "%s/%d.step" % (self.work, self.at)
+        sets = [
+            "model.pretrained_model_name_or_path=" + self.folder,
+            "dataset.seq_length=" + self.seq,
+            "step_scheduler.global_batch_size=%d" % ROWS,
+            "step_scheduler.local_batch_size=%d" % local,
+            "step_scheduler.max_steps=3",
+            "step_scheduler.ckpt_every_steps=0",
+            "stepc.recompute.policy=" + recompute,
+            *("distributed.%s=%s" % kv for kv in distributed.items()),
+        ]
+        return compile_step(self.build_dir, exe, world, sets)
+
+
+def compile_step(build, exe, world, sets):
+    words = [ranks.RECIPE, "--target", "cuda", "--world", str(world)]
+    words += [w for s in sets for w in ("--set", s)]
+    ranks.run([build + "/stepc", "build", *words, "-o", exe])
+    plan = ranks.run([build + "/stepc", "plan", *words, "--emit", "ir"])
+    with open(exe + ".sir", "w") as out:
+        out.write(plan)
+    ranks.run([build + "/tests/emit_cuda_test", exe + ".sir", exe + ".so"])
+    return exe
+
+
+def main(build, folder, seq, work, *meshes):
+    os.makedirs(work, exist_ok=True)
+    f = Emulated(build, folder, seq, work)
+
+    def train(exe, world, transport, *options, **env):
+        use_emulator(build, exe, **env)
+        name, _ = f.train(exe, world, transport, *options)
+        for key in env:
+            del os.environ[key]
+        return name
+
+    alone = train(f.build(1, 2, {}, "none"), 1, "mpi")
+    for mesh in meshes:
+        world, keys = ranks.parse(mesh)
+        local, recompute = int(keys.pop("local", 2)), keys.pop("recompute", "none")
+        transport = keys.pop("transport", "mpi")
+        exe = f.build(world, local, keys, recompute)
+        name = train(exe, world, transport)
+        ranks.logs_near(mesh, name + ".jsonl", alone + ".jsonl")
+        check.compare(mesh + ": gradient of", name + ".grads", alone + ".grads", 1e-4)
+        for options, env in (
+            ([], {"FAKE_STREAMS": "late"}),
+            ([], {"FAKE_STREAMS": "early"}),
+            (["--no-graph"], {}),
+            (["--check"], {}),
+        ):
+            again = train(exe, world, transport, *options, **env)
+            check.same([name + ".jsonl", again + ".jsonl", "--", name + ".grads", again + ".grads"])
+        print("ok " + mesh)
+
+
+def refused(what, pattern, exe, world, **env):
+    use_emulator(os.environ["EMULATED_BUILD"], exe)
+    done = subprocess.run(
+        [*ranks.MPIRUN, str(world), exe, "--steps", "1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=dict(os.environ, **env),
+    )
+    text = done.stdout + done.stderr
+    ranks_faults.demand(what, pattern, text)
+    if not done.returncode or "step 1 |" in text:
+        check.fail("%s: exit %d: %s" % (what, done.returncode, text))
+    print("ok " + what)
+
+
+def faults(build, folder, seq, work):
+    os.makedirs(work, exist_ok=True)
+    world = ranks_faults.RANKS
+    sets = [
+        "model.pretrained_model_name_or_path=" + folder,
+        "dataset.seq_length=" + seq,
+        "step_scheduler.global_batch_size=%d" % world,
+        "step_scheduler.local_batch_size=1",
+        "step_scheduler.ckpt_every_steps=1",
+        "dist_env.timeout_minutes=%g" % (ranks_faults.TIMEOUT_S / 60),
+    ]
+    exe = compile_step(build, work + "/fault.step", world, sets)
+    os.environ["EMULATED_BUILD"] = build
+    refused(
+        "too few devices",
+        r"error: local rank 2 has no device: the driver offers 2",
+        exe,
+        world,
+        FAKE_DEVICES="2",
+    )
+    refused(
+        "one device",
+        r"error: ranks 0 and 1 have the same device",
+        exe,
+        world,
+        FAKE_CUDA="same_device",
+    )
+    refused("old NCCL", r"error: `libnccl.so.2` has version 20705", exe, world, FAKE_NCCL="old")
+    refused(
+        "no NCCL",
+        r"error: `libnccl.so.2` has no function `ncclGetVersion`",
+        exe,
+        world,
+        LD_LIBRARY_PATH="%s:%s" % (build + "/tests/emulated_cuda", without_nccl(build, work)),
+    )
+    refused("NCCL fails", r"error: NCCL failed while exchanging", exe, world, FAKE_NCCL="fails")
+    # a message that does not come makes the device hang, as a real one does
+    use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
+    for transport in ("mpi", "tcp"):
+        ranks_faults.kill(exe, transport, work)
+        ranks_faults.stop(exe, transport, work)
+
+
+def without_nccl(build, work):
+    """A folder in front of the system's, where `libnccl.so.2` is another library."""
+    folder = work + "/libraries"
+    os.makedirs(folder, exist_ok=True)
+    for link, to in (
+        ("libcublasLt.so.13", "/tests/fake_cuda/libcublasLt.so.13"),
+        ("libnccl.so.2", "/tests/libcount_allocations.so"),
+    ):
+        if not os.path.lexists(folder + "/" + link):
+            os.symlink(build + to, folder + "/" + link)
+    return folder
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[2:] if sys.argv[1] == "faults" else sys.argv[1:]
+    if not os.path.exists(arguments[0] + "/tests/emulated_cuda/libcuda.so.1"):
+        print("ok: left out, target cuda is not built")
+        sys.exit(0)
+    (faults if sys.argv[1] == "faults" else main)(*arguments)
