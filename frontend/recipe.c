@@ -207,6 +207,8 @@ static void note_moot(Loader *l)
          r->pp_schedule.span},
         {!pipelined && r->pp_microbatch.given, "distributed.pipeline.pp_microbatch_size",
          r->pp_microbatch.span},
+        {!pipelined && r->pp_cuts.given, "stepc.pipeline.cuts", r->pp_cuts.span},
+        {!pipelined && r->pp_chunks.given, "stepc.pipeline.chunks", r->pp_chunks.span},
         {!wsd && r->wsd_decay.given, "lr_scheduler.wsd_decay_steps", r->wsd_decay.span},
         {!wsd && r->wsd_style.given, "lr_scheduler.lr_wsd_decay_style", r->wsd_style.span},
         {r->reduce.given, "stepc.precision.reduce (one rank has nothing to reduce)",

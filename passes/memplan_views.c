@@ -55,6 +55,8 @@ static IrPlace piece_view(const IrGraph *g, const IrPlace *views, IrOp op)
  * fused code walks whole rows, of values that span its space. */
 static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
 {
+    if (ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE)
+        return run >= numel(g, v);
     if (pass_op_class(target, ir_op_kind(g, op)) != PASS_CLASS_FUSED)
         return true;
     PassSpace space = pass_space_of_op(g, op);

@@ -27,6 +27,11 @@ typedef struct PassOptions {
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
     Sym strategy;            /* ddp, zero1, zero2, fsdp2 */
     Span tp_span;
+    /* pipeline */
+    Sym pp_schedule;       /* gpipe, 1f1b, interleaved_1f1b, zero_bubble */
+    int64_t pp_chunks;     /* of each stage; 0 is 1 */
+    VEC(int64_t) pp_cuts;  /* the blocks with which all cuts but the first begin; empty: balanced */
+    Span pp_span, pp_schedule_span, pp_cuts_span;
     /* precision */
     DType param, compute, grad, accumulate, moments;
     DType master; /* DTYPE_NONE: no master copy */

@@ -74,10 +74,14 @@ static void dump(PassManager *manager, const PassInfo *info, const char *before)
         return;
     size_t length = 0;
     char *after = module_text(manager->m, &length);
+    const IrModule *m = manager->m;
+    fprintf(manager->dump_out, "# after %s", info->name);
+    if (m->mesh.pp > 1 && !m->stages.n)
+        fprintf(manager->dump_out, ", stage %u", m->stage);
     if (changed && before && !strcmp(before, after))
-        fprintf(manager->dump_out, "# after %s: unchanged\n", info->name);
+        fprintf(manager->dump_out, ": unchanged\n");
     else
-        fprintf(manager->dump_out, "# after %s\n%s", info->name, after);
+        fprintf(manager->dump_out, "\n%s", after);
     fflush(manager->dump_out); /* whole, whatever the next pass does */
     free(after);
 }

@@ -1,15 +1,8 @@
 #include "passes/pass.h"
 
-Status pass_pipeline(PassManager *p)
+/* What each stage of a pipeline goes through by itself, as the whole model does without one. */
+static Status plan_stage(PassManager *p)
 {
-    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges.
-     * Freezing comes before precision and autodiff, which ask what is trained. */
-    TRY(pass_run(p, PASS_kv_share));
-    TRY(pass_run(p, PASS_freeze));
-    TRY(pass_run(p, PASS_canon));
-    TRY(pass_run(p, PASS_cse));
-    TRY(pass_run(p, PASS_dce));
-
     /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No
      * cse may run between autodiff and the end: it would merge replays with their originals and
      * undo the recompute. */
@@ -23,6 +16,7 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_localize));
     TRY(pass_run(p, PASS_partition));
     TRY(pass_run(p, PASS_fsdp));
+    TRY(pass_run(p, PASS_agree));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
      * that all micro-batches share kernels. Offsets come last: they follow the final order. */
@@ -32,6 +26,33 @@ Status pass_pipeline(PassManager *p)
 
     /* Nothing leaves unverified. */
     TRY(pass_run(p, PASS_verify_recompute));
-    TRY(pass_run(p, PASS_verify_collectives));
     return pass_run(p, PASS_verify_memory);
+}
+
+Status pass_pipeline(PassManager *p)
+{
+    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges.
+     * Freezing comes before precision and autodiff, which ask what is trained. */
+    TRY(pass_run(p, PASS_kv_share));
+    TRY(pass_run(p, PASS_freeze));
+    TRY(pass_run(p, PASS_canon));
+    TRY(pass_run(p, PASS_cse));
+    TRY(pass_run(p, PASS_dce));
+
+    /* A pipeline's stages part here, where an op still is one of the model: what goes back between
+     * them, and who keeps what for it, then follows from each one's own gradients. */
+    TRY(pass_run(p, PASS_stages));
+    IrModule *whole = p->m;
+    if (!whole->stages.n)
+        TRY(plan_stage(p));
+    for (uint32_t i = 0; i < whole->stages.n; i++) {
+        p->m = whole->stages.at[i];
+        Status status = plan_stage(p);
+        p->m = whole;
+        TRY(status);
+    }
+
+    /* What ranks exchange is checked over all of them at once. */
+    whole->level = IR_PLANNED;
+    return pass_run(p, PASS_verify_collectives);
 }

@@ -50,9 +50,17 @@ static void find_uses(Meeting *m, Arena *scratch)
     }
 }
 
+static bool kinds_meet(const char *a, const char *b)
+{
+    if (!strcmp(a, "send") || !strcmp(a, "recv"))
+        return !strcmp(b, *a == 's' ? "recv" : "send");
+    return !strcmp(a, b);
+}
+
 static bool alike(const CollectiveEvent *a, const CollectiveEvent *b)
 {
-    return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype;
+    return kinds_meet(a->kind, b->kind) && a->count == b->count && a->dtype == b->dtype &&
+           (a->message || a->name == b->name) && a->tag == b->tag;
 }
 
 static void report(Meeting *m, uint32_t i, uint32_t k, bool circle)
@@ -136,12 +144,23 @@ Status verify_collective_classes(Session *s, const CollectiveClass *classes, uin
 
 /* -- plans -- */
 
+/* `pp:0,3`: so many of the stages. */
+static int64_t listed(const char *name, size_t n)
+{
+    int64_t count = 1;
+    for (size_t i = 0; i < n; i++)
+        count += name[i] == ',';
+    return count;
+}
+
 static int64_t axis_size(const IrMeshSizes *mesh, const char *name, size_t n)
 {
     const struct {
         const char *name;
         int64_t size;
     } axes[] = {{"tp", mesh->tp}, {"dp", mesh->dp}, {"dpr", mesh->dpr}, {"pp", mesh->pp}};
+    if (n > 3 && !strncmp(name, "pp:", 3))
+        return listed(name, n);
     for (uint32_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (strlen(axes[i].name) == n && !strncmp(axes[i].name, name, n))
             return axes[i].size;
@@ -163,23 +182,43 @@ static int64_t members(const IrMeshSizes *mesh, const char *comm)
 static void check_ranks(PassContext *c, const IrGraph *g, IrOp op, Status *status)
 {
     Sym comm = ir_attr_sym(g, op, "comm");
-    int64_t n = members(&c->m->mesh, comm), ranks = ir_attr_i64(g, op, "ranks"),
+    int64_t n = members(&g->m->mesh, comm), ranks = ir_attr_i64(g, op, "ranks"),
             group = ir_attr_i64(g, op, "group");
     if (n && (group ? group > 0 && n % group == 0 && ranks == group : ranks == n))
         return;
-    diag(c->s, ir_op(g, op)->span, collective_ranks, ir_op_info(ir_op_kind(g, op))->name, comm,
-         (long long)ranks, (long long)(group ? group : n));
+    const char *of = group ? arena_printf(c->scratch, "%lld ranks in groups of %lld",
+                                          (long long)ranks, (long long)group)
+                           : arena_printf(c->scratch, "%lld ranks", (long long)ranks);
+    diag(c->s, ir_op(g, op)->span, collective_ranks, ir_op_info(ir_op_kind(g, op))->name, comm, of,
+         (long long)n);
     *status = STATUS_BUG;
 }
 
-static CollectiveEvent event_of(PassContext *c, const IrGraph *g, IrOp op)
+/* Both ends know which value of which instance it is. */
+static void make_message(Session *s, const IrGraph *g, IrOp op, CollectiveEvent *event)
 {
-    IrValue in = ir_in(g, op, 0);
+    long long self = g->m->stage, peer = (long long)ir_attr_i64(g, op, "peer");
+    const IrOpRec *rec = ir_op(g, op);
+    bool backward = rec->graph && !strcmp(rec->graph, "bwd");
+    event->message = true;
+    event->tag = (ir_attr_i64(g, op, "tag") << 32 | (int64_t)rec->instance) * 2 + backward;
+    event->comm = intern_printf(&s->interner, "%s:%lld-%lld", event->comm,
+                                self < peer ? self : peer, self < peer ? peer : self);
+}
+
+static CollectiveEvent event_of(Session *s, const IrGraph *g, IrOp op)
+{
+    IrOpKind kind = ir_op_kind(g, op);
+    IrValue in = kind == IR_OP_recv ? ir_out(g, op, 0) : ir_in(g, op, 0);
     int64_t group = ir_attr_i64(g, op, "group");
-    CollectiveEvent event = {.kind = sym(c->s, ir_op_info(ir_op_kind(g, op))->name)};
+    CollectiveEvent event = {.kind = sym(s, ir_op_info(kind)->name)};
     event.comm = ir_attr_sym(g, op, "comm");
-    if (group)
-        event.comm = intern_printf(&c->s->interner, "%s/%lld", event.comm, (long long)group);
+    if (g->m->mesh.pp > 1 && !strstr(event.comm, "pp")) /* each stage has one of its own */
+        event.comm = intern_printf(&s->interner, "%s of stage %u", event.comm, g->m->stage);
+    if (kind == IR_OP_send || kind == IR_OP_recv)
+        make_message(s, g, op, &event);
+    else if (group)
+        event.comm = intern_printf(&s->interner, "%s/%lld", event.comm, (long long)group);
     event.count = ir_type_numel(g->m, ir_value_type(g, in));
     event.dtype = ir_type_info(g->m, ir_value_type(g, in))->dtype;
     event.name = ir_value(g, ir_op(g, op)->n_out ? ir_out(g, op, 0) : in)->name;
@@ -187,22 +226,42 @@ static CollectiveEvent event_of(PassContext *c, const IrGraph *g, IrOp op)
     return event;
 }
 
+CollectiveEvents collective_events(Session *s, const IrGraph *g, Arena *arena)
+{
+    CollectiveEvents events = {0};
+    for (uint32_t i = 0; i < g->order.n; i++)
+        if (ir_op_info(ir_op_kind(g, g->order.at[i]))->traits & IR_COLLECTIVE)
+            vec_push(arena, &events, event_of(s, g, g->order.at[i]));
+    return events;
+}
+
+static CollectiveClass class_of(PassContext *c, const IrGraph *g, Status *status)
+{
+    CollectiveClass class = {arena_printf(c->scratch, "stage %u", g->m->stage),
+                             collective_events(c->s, g, c->scratch)};
+    for (uint32_t k = 0; k < g->order.n; k++)
+        if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
+            check_ranks(c, g, g->order.at[k], status);
+    pass_stat(c, "collectives checked", class.events.n);
+    return class;
+}
+
 /* All ranks of one stage run one program: a class. */
 Status pass_verify_collectives(PassContext *c)
 {
+    static const char *const graphs[] = {"step", "eval"};
     Status status = STATUS_OK;
-    for (uint32_t i = 0; i < c->m->graphs.n; i++) {
-        const IrGraph *g = c->m->graphs.at[i];
-        CollectiveClass all = {.name = "stage 0"};
-        for (uint32_t k = 0; k < g->order.n; k++) {
-            IrOp op = g->order.at[k];
-            if (!(ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE))
-                continue;
-            check_ranks(c, g, op, &status);
-            vec_push(c->scratch, &all.events, event_of(c, g, op));
+    uint32_t n = c->m->stages.n ? c->m->stages.n : 1;
+    CollectiveClass *classes = ARENA_ARRAY(c->scratch, CollectiveClass, n);
+    for (uint32_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+        uint32_t found = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            const IrModule *m = c->m->stages.n ? c->m->stages.at[k] : c->m;
+            const IrGraph *g = ir_graph_find(m, graphs[i]);
+            if (g)
+                classes[found++] = class_of(c, g, &status);
         }
-        pass_stat(c, "collectives checked", all.events.n);
-        Status met = verify_collective_classes(c->s, &all, 1, c->scratch);
+        Status met = verify_collective_classes(c->s, classes, found, c->scratch);
         status = met == STATUS_OK ? status : met;
     }
     return status;

@@ -9,7 +9,9 @@ typedef struct CollectiveEvent {
     Sym kind, comm; /* all_gather; `dp`, `tp/2` */
     int64_t count;  /* elements that a member hands in */
     DType dtype;
-    Sym name; /* of the op */
+    bool message; /* a send or a recv: comm is that of the two stages, `pp:0-1` */
+    int64_t tag;  /* of a message: which value of which instance, forward or back */
+    Sym name;     /* of what is exchanged; of a collective's the same in every class */
     Span span;
 } CollectiveEvent;
 
@@ -20,9 +22,12 @@ typedef struct CollectiveClass { /* ranks that run one program */
     CollectiveEvents events;
 } CollectiveClass;
 
+/* Those of a planned graph, in order. */
+CollectiveEvents collective_events(Session *s, const IrGraph *g, Arena *arena);
+
 /* A collective holds its class up until every class that uses its communicator has come to one
- * on it. Errors where two classes meet with different ones, and where classes wait for each
- * other in a circle. */
+ * on it; one's `send` meets the other's `recv`. Errors where two classes meet with different ones,
+ * and where classes wait for each other in a circle. */
 Status verify_collective_classes(Session *s, const CollectiveClass *classes, uint32_t n,
                                  Arena *scratch);
 

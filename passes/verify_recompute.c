@@ -45,7 +45,8 @@ static IrOp original_of(const IrGraph *g, IrOp replay)
 
 static bool attrs_equal(IrAttrType type, const IrAttr *a, const IrAttr *b);
 
-/* Weights that are gathered again: the same piece of a gather of the same shards. */
+/* Weights that are taken again: the same piece of the same state, or of a gather of the same
+ * shards. */
 static bool same_weight(const IrGraph *g, IrOp a, IrOp b)
 {
     IrOpKind kind = ir_op_kind(g, a);
@@ -60,6 +61,8 @@ static bool same_weight(const IrGraph *g, IrOp a, IrOp b)
     if (kind == IR_OP_all_gather)
         return x.i == y.i && ir_value(g, x)->def == IR_DEF_STATE;
     const IrValueRec *rx = ir_value(g, x), *ry = ir_value(g, y);
+    if (x.i == y.i)
+        return rx->def == IR_DEF_STATE;
     return rx->def == IR_DEF_RESULT && ry->def == IR_DEF_RESULT && same_weight(g, rx->op, ry->op);
 }
 

@@ -3,14 +3,21 @@
 #include "base/dtype.h"
 #include "runtime/abi/workspace_cuda.h"
 
+#define BIT(name) UINT64_C(1) << PLAN_KERNEL_##name
+/* kernels with more tensors behind the declared ones */
+#define VARIADIC                                                                                   \
+    (BIT(fused) | BIT(concat) | BIT(grad_norm) | BIT(flat_pack) | BIT(sum_scalars))
+_Static_assert(PLAN_KERNEL_COUNT <= 64, "a bit for each kernel");
+
 static const RtKernelShape shapes[] = {
 #define KERNEL(name, doc, tensors, params, workspace)                                              \
     {#name, PLAN_T_##name##_TENSORS, PLAN_##name##_PARAMS,                                         \
-     PLAN_KERNEL_##name == PLAN_KERNEL_fused || PLAN_KERNEL_##name == PLAN_KERNEL_concat ||        \
-         PLAN_KERNEL_##name == PLAN_KERNEL_grad_norm},
+     VARIADIC >> PLAN_KERNEL_##name & 1},
 #include "runtime/abi/kernels.def"
 #undef KERNEL
 };
+#undef VARIADIC
+#undef BIT
 
 const RtKernelShape *rt_kernel_shape(uint32_t kernel)
 {
@@ -250,10 +257,17 @@ static void shape_loss_mean(Question *q)
     MUST(loss_mean, inverse, 1, WIDE);
 }
 
+/* Where all ranks hold a weight that each updates a part of, it is larger than the gradient;
+ * plan_map.c knows how many parts there are. */
+static int64_t updated(Question *q, int weight, int gradient)
+{
+    must(q, weight, q->t[weight].numel, REALS);
+    return q->t[gradient].numel;
+}
+
 static void shape_adamw(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_adamw_w].numel;
-    MUST(adamw, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_adamw_w, PLAN_T_adamw_g);
     MUST(adamw, g, numel, REALS);
     MUST(adamw, m, numel, REALS);
     MUST(adamw, v, numel, REALS);
@@ -265,8 +279,7 @@ static void shape_adamw(Question *q)
 
 static void shape_sgd(Question *q)
 {
-    int64_t numel = q->t[PLAN_T_sgd_w].numel;
-    MUST(sgd, w, numel, REALS);
+    int64_t numel = updated(q, PLAN_T_sgd_w, PLAN_T_sgd_g);
     MUST(sgd, g, numel, REALS);
     MAY(sgd, m, numel, REALS);
     MAY(sgd, master, numel, WIDE);
@@ -326,6 +339,29 @@ static void shape_all_reduce(Question *q)
         refuse(q, "a sum mixes whole numbers and others");
     if (q->p[PLAN_all_reduce_op].i < 0 || q->p[PLAN_all_reduce_op].i > PLAN_MAX)
         refuse(q, "an unknown kind of reduction");
+}
+
+static void shape_message(Question *q, int64_t ranks, int64_t peer)
+{
+    dense(q, 0);
+    if (peer < 0 || peer >= ranks)
+        refuse(q, "the other end of a message is no member");
+}
+
+static void shape_send(Question *q)
+{
+    COUNT(send, ranks);
+    COUNT(send, count);
+    MUST(send, x, count, UINT32_MAX);
+    shape_message(q, ranks, q->p[PLAN_send_peer].i);
+}
+
+static void shape_recv(Question *q)
+{
+    COUNT(recv, ranks);
+    COUNT(recv, count);
+    MUST(recv, y, count, UINT32_MAX);
+    shape_message(q, ranks, q->p[PLAN_recv_peer].i);
 }
 
 static void shape_flat_pack(Question *q)

@@ -10,6 +10,8 @@
 REFUSE(all_gather)
 REFUSE(reduce_scatter)
 REFUSE(all_reduce)
+REFUSE(send)
+REFUSE(recv)
 REFUSE(flat_pack)
 REFUSE(invert_count)
 REFUSE(sum_scalars)

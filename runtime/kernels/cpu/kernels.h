@@ -46,6 +46,8 @@ RT_RUN(sum_scalars);
 RT_RUN(all_gather);
 RT_RUN(reduce_scatter);
 RT_RUN(all_reduce);
+RT_RUN(send);
+RT_RUN(recv);
 RT_PHASES(flat_pack);
 
 #undef RT_RUN
