@@ -317,7 +317,8 @@ static void count_collectives(Facts *k, const IrGraph *g)
         if (i == f->collectives.n)
             vec_push(k->s->arena, &f->collectives,
                      ((PassCollective){.kind = kind, .comm = comm, .ranks = (uint64_t)ranks}));
-        uint64_t bytes = (uint64_t)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0)));
+        IrValue moved = ir_op_kind(g, op) == IR_OP_recv ? ir_out(g, op, 0) : ir_in(g, op, 0);
+        uint64_t bytes = (uint64_t)ir_type_bytes(g->m, ir_value_type(g, moved));
         f->collectives.at[i].count++;
         f->collectives.at[i].bytes +=
             ir_op_kind(g, op) == IR_OP_all_gather_state ? bytes / (uint64_t)ranks : bytes;
