@@ -116,16 +116,9 @@ static Status check_input(PassManager *manager, const PassInfo *info)
     return STATUS_OK;
 }
 
-Status pass_run(PassManager *manager, PassId id)
+static Status run_on_module(PassManager *manager, const PassInfo *info)
 {
-    const PassInfo *info = &infos[id];
     TRY(check_input(manager, info));
-    if (info->optional) {
-        if (disabled(manager, info) || manager->bisect == 0)
-            return STATUS_OK;
-        if (manager->bisect != UINT32_MAX)
-            manager->bisect--;
-    }
     bool compare = manager->dump_after && !strcmp(manager->dump_after, "changed");
     size_t length = 0;
     char *before = compare ? module_text(manager->m, &length) : NULL;
@@ -148,4 +141,32 @@ Status pass_run(PassManager *manager, PassId id)
     free(before);
     arena_free(c.scratch);
     return status;
+}
+
+/* Of a pipeline, on every stage's module; what ranks exchange is checked over all of them. */
+static Status run_on_stages(PassManager *manager, const PassInfo *info)
+{
+    IrModule *whole = manager->m;
+    for (uint32_t i = 0; i < whole->stages.n; i++) {
+        manager->m = whole->stages.at[i];
+        Status status = run_on_module(manager, info);
+        manager->m = whole;
+        TRY(status);
+    }
+    whole->level = info->to;
+    return STATUS_OK;
+}
+
+Status pass_run(PassManager *manager, PassId id)
+{
+    const PassInfo *info = &infos[id];
+    if (info->optional) {
+        if (disabled(manager, info) || manager->bisect == 0)
+            return STATUS_OK;
+        if (manager->bisect != UINT32_MAX)
+            manager->bisect--;
+    }
+    if (manager->m->stages.n && id != PASS_verify_collectives)
+        return run_on_stages(manager, info);
+    return run_on_module(manager, info);
 }

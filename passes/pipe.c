@@ -147,11 +147,33 @@ static void post(Play *p, uint32_t stage, uint32_t piece, uint32_t micro, bool b
     vec_push(p->arena, &p->moving, x);
 }
 
+static int64_t time_of(const Play *p, const PipeAction *a)
+{
+    static const int64_t times[] = {FWD_TIME, BWD_TIME, WEIGHT_TIME};
+    return a->kind == PIPE_BWD && p->order->splits ? INPUT_TIME : times[a->kind];
+}
+
+static int64_t start_of(const Play *p, const Message *x)
+{
+    return p->time[x->from] > p->time[x->to] ? p->time[x->from] : p->time[x->to];
+}
+
+/* Would the receiver lose more by this instance of the sender than the sender by waiting for it? */
+static bool should_wait(const Play *p, uint32_t stage, const PipeAction *a)
+{
+    for (uint32_t i = 0; i < p->moving.n; i++) {
+        const Message *x = &p->moving.at[i];
+        if (x->from == stage && is_wanted(p, x) &&
+            2 * (start_of(p, x) - p->time[stage]) < time_of(p, a))
+            return true;
+    }
+    return false;
+}
+
 static void run(Play *p, uint32_t stage, PipeAction a)
 {
     uint32_t piece = piece_of(p, stage, a.chunk), last = n_pieces(p->order) - 1;
-    static const int64_t times[] = {FWD_TIME, BWD_TIME, WEIGHT_TIME};
-    p->time[stage] += a.kind == PIPE_BWD && p->order->splits ? INPUT_TIME : times[a.kind];
+    p->time[stage] += time_of(p, &a);
     p->at[stage]++;
     vec_push(p->arena, &p->order->stages[stage], a);
     if (a.kind == PIPE_FWD) {
@@ -172,7 +194,7 @@ static void run(Play *p, uint32_t stage, PipeAction a)
 static void move(Play *p, uint32_t index)
 {
     Message x = p->moving.at[index];
-    int64_t start = p->time[x.from] > p->time[x.to] ? p->time[x.from] : p->time[x.to];
+    int64_t start = start_of(p, &x);
     uint32_t s = p->order->n_stages, sender = x.backward ? x.piece + 1 : x.piece - 1;
     PipeAction send = {PIPE_SEND, x.micro, sender / s, x.backward, x.to};
     PipeAction receive = {PIPE_RECV, x.micro, x.piece / s, x.backward, x.from};
@@ -193,7 +215,7 @@ static bool advance(Play *p)
     PipeAction action = {0};
     for (uint32_t i = 0; i < p->moving.n; i++) {
         const Message *x = &p->moving.at[i];
-        int64_t start = p->time[x->from] > p->time[x->to] ? p->time[x->from] : p->time[x->to];
+        int64_t start = start_of(p, x);
         if (start < best && is_wanted(p, x)) {
             best = start;
             message = i;
@@ -201,7 +223,7 @@ static bool advance(Play *p)
     }
     for (uint32_t s = 0; s < p->order->n_stages; s++) {
         PipeAction a;
-        if (p->time[s] < best && next_work(p, s, &a)) {
+        if (p->time[s] < best && next_work(p, s, &a) && !should_wait(p, s, &a)) {
             best = p->time[s];
             stage = s;
             action = a;

@@ -1,8 +1,19 @@
 #include "passes/pass.h"
 
-/* What each stage of a pipeline goes through by itself, as the whole model does without one. */
-static Status plan_stage(PassManager *p)
+Status pass_pipeline(PassManager *p)
 {
+    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges.
+     * Freezing comes before precision and autodiff, which ask what is trained. */
+    TRY(pass_run(p, PASS_kv_share));
+    TRY(pass_run(p, PASS_freeze));
+    TRY(pass_run(p, PASS_canon));
+    TRY(pass_run(p, PASS_cse));
+    TRY(pass_run(p, PASS_dce));
+
+    /* A pipeline's stages part here, where an op still is one of the model: what goes back between
+     * them, and who keeps what for it, then follows from each one's own gradients. */
+    TRY(pass_run(p, PASS_stages));
+
     /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No
      * cse may run between autodiff and the end: it would merge replays with their originals and
      * undo the recompute. */
@@ -26,33 +37,6 @@ static Status plan_stage(PassManager *p)
 
     /* Nothing leaves unverified. */
     TRY(pass_run(p, PASS_verify_recompute));
+    TRY(pass_run(p, PASS_verify_collectives));
     return pass_run(p, PASS_verify_memory);
-}
-
-Status pass_pipeline(PassManager *p)
-{
-    /* MODEL. Cache ops become dataflow first: everything behind sees K/V sharing as plain edges.
-     * Freezing comes before precision and autodiff, which ask what is trained. */
-    TRY(pass_run(p, PASS_kv_share));
-    TRY(pass_run(p, PASS_freeze));
-    TRY(pass_run(p, PASS_canon));
-    TRY(pass_run(p, PASS_cse));
-    TRY(pass_run(p, PASS_dce));
-
-    /* A pipeline's stages part here, where an op still is one of the model: what goes back between
-     * them, and who keeps what for it, then follows from each one's own gradients. */
-    TRY(pass_run(p, PASS_stages));
-    IrModule *whole = p->m;
-    if (!whole->stages.n)
-        TRY(plan_stage(p));
-    for (uint32_t i = 0; i < whole->stages.n; i++) {
-        p->m = whole->stages.at[i];
-        Status status = plan_stage(p);
-        p->m = whole;
-        TRY(status);
-    }
-
-    /* What ranks exchange is checked over all of them at once. */
-    whole->level = IR_PLANNED;
-    return pass_run(p, PASS_verify_collectives);
 }

@@ -50,6 +50,23 @@ static void find_uses(Meeting *m, Arena *scratch)
     }
 }
 
+/* All classes that must come to a communicator do. */
+static void check_uses(Meeting *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t k = 0; k < m->classes[i].events.n && m->status == STATUS_OK; k++) {
+            const CollectiveEvent *event = &m->classes[i].events.at[k];
+            uint32_t comm = comm_index(m, event->comm), found = 0;
+            for (uint32_t c = 0; c < m->n; c++)
+                found += m->uses[c][comm];
+            if (!event->classes || event->classes == found)
+                continue;
+            diag(m->s, event->span, collective_missing, m->classes[i].name, event->kind,
+                 event->name, event->comm, event->classes, found);
+            m->status = STATUS_BUG;
+        }
+}
+
 static bool kinds_meet(const char *a, const char *b)
 {
     if (!strcmp(a, "send") || !strcmp(a, "recv"))
@@ -123,6 +140,7 @@ Status verify_collective_classes(Session *s, const CollectiveClass *classes, uin
     m.uses = ARENA_ARRAY(scratch, bool *, n + 1);
     map_init(&m.comms, scratch);
     find_uses(&m, scratch);
+    check_uses(&m);
     for (;;) {
         bool moved = false, left = false;
         for (uint32_t i = 0; i < n && m.status == STATUS_OK; i++) {
@@ -201,9 +219,17 @@ static void make_message(Session *s, const IrGraph *g, IrOp op, CollectiveEvent 
     const IrOpRec *rec = ir_op(g, op);
     bool backward = rec->graph && !strcmp(rec->graph, "bwd");
     event->message = true;
+    event->classes = 2;
     event->tag = (ir_attr_i64(g, op, "tag") << 32 | (int64_t)rec->instance) * 2 + backward;
     event->comm = intern_printf(&s->interner, "%s:%lld-%lld", event->comm,
                                 self < peer ? self : peer, self < peer ? peer : self);
+}
+
+/* How many stages a communicator along pp reaches. */
+static uint32_t stages_of(const IrGraph *g, const char *comm)
+{
+    const char *at = strstr(comm, "pp");
+    return (uint32_t)axis_size(&g->m->mesh, at, strcspn(at, "+"));
 }
 
 static CollectiveEvent event_of(Session *s, const IrGraph *g, IrOp op)
@@ -213,7 +239,8 @@ static CollectiveEvent event_of(Session *s, const IrGraph *g, IrOp op)
     int64_t group = ir_attr_i64(g, op, "group");
     CollectiveEvent event = {.kind = sym(s, ir_op_info(kind)->name)};
     event.comm = ir_attr_sym(g, op, "comm");
-    if (g->m->mesh.pp > 1 && !strstr(event.comm, "pp")) /* each stage has one of its own */
+    event.classes = strstr(event.comm, "pp") ? stages_of(g, event.comm) : 1;
+    if (g->m->mesh.pp > 1 && event.classes == 1) /* each stage has one of its own */
         event.comm = intern_printf(&s->interner, "%s of stage %u", event.comm, g->m->stage);
     if (kind == IR_OP_send || kind == IR_OP_recv)
         make_message(s, g, op, &event);
@@ -242,6 +269,8 @@ static CollectiveClass class_of(PassContext *c, const IrGraph *g, Status *status
     for (uint32_t k = 0; k < g->order.n; k++)
         if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
             check_ranks(c, g, g->order.at[k], status);
+    for (uint32_t k = 0; !c->m->stages.n && k < class.events.n; k++)
+        class.events.at[k].classes = 0; /* one stage alone: the others are not here */
     pass_stat(c, "collectives checked", class.events.n);
     return class;
 }
