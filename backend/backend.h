@@ -6,6 +6,10 @@
 #include "ir/ir.h"
 #include "runtime/abi/plan.h"
 
+typedef struct BackendFlops { /* by op index (cost model) */
+    const uint64_t *step, *eval; /* of @step's ops, of @eval's */
+} BackendFlops;
+
 typedef struct BackendOptions {
     PlanTarget target;
     const char *cpu;         /* `host` or an LLVM cpu name such as x86-64-v3 */
@@ -14,12 +18,12 @@ typedef struct BackendOptions {
     const char *out_path;    /* X.step; appears by rename */
     const char *settings_json, *report_json, *config_json; /* strings that the plan carries */
     const char *dump_llvm;   /* directory for .ll files, or NULL */
-    const uint64_t *flops;   /* per op index of @step's ops (cost model), or NULL */
-    const uint64_t *eval_flops; /* the same for @eval */
-    uint64_t flops_per_step;
+    const BackendFlops *flops; /* by stage (one without a pipeline), or NULL */
+    uint64_t flops_per_step;   /* of one rank, on average */
 } BackendOptions;
 
-/* The plan's bytes alone (also what tests mutate). */
+/* The plan's bytes alone (also what tests mutate): of a pipeline, all stages' plans one behind
+ * the other. */
 Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options,
                           unsigned char **out_bytes, uint64_t *out_n_bytes);
 /* The kernels' PTX, target cuda; "" where there are none. */

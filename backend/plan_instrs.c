@@ -90,7 +90,8 @@ static PlanInstr start_instr(const Writer *x, Run run)
 {
     PlanWriter *w = x->w;
     const IrOpRec *rec = ir_op(x->g, run.ops[0]);
-    const uint64_t *flops = x->eval ? w->options->eval_flops : w->options->flops;
+    const BackendFlops *of = w->options->flops ? &w->options->flops[w->m->stage] : NULL;
+    const uint64_t *flops = !of ? NULL : x->eval ? of->eval : of->step;
     PlanInstr instr = {.first_tensor = w->tensors.n,
                        .first_param = w->params.n,
                        .first_death = w->deaths.n,

@@ -318,6 +318,22 @@ static void lower_take_part(PlanCall *c)
     give(c, PLAN_take_part_count, numel(c, out(c, 0)));
 }
 
+static void lower_send(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_send_comm, PLAN_send_ranks);
+    give(c, PLAN_send_count, numel(c, in(c, 0)));
+    GIVE_I64(c, send, peer);
+}
+
+static void lower_recv(PlanCall *c)
+{
+    take_in_order(c);
+    set_comm(c, PLAN_recv_comm, PLAN_recv_ranks);
+    give(c, PLAN_recv_count, numel(c, out(c, 0)));
+    GIVE_I64(c, recv, peer);
+}
+
 static void lower_flat_pack(PlanCall *c)
 {
     take_in_order(c);

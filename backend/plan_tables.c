@@ -1,5 +1,7 @@
 #include "backend/plan_write.h"
 
+#include <stdlib.h>
+
 #include "runtime/abi/workspace_cuda.h"
 
 /* -- strings -- */
@@ -55,10 +57,25 @@ static uint32_t comm_axes(const char *word)
     uint32_t bits = 0;
     for (; *word; word += *word == '+') {
         size_t n = strcspn(word, "+");
+        bits |= n > 3 && !strncmp(word, "pp:", 3) ? (uint32_t)PLAN_AXIS_PP : 0;
         for (uint32_t i = 0; i < sizeof axes / sizeof *axes; i++)
             if (strlen(axes[i].name) == n && !strncmp(axes[i].name, word, n))
                 bits |= axes[i].axis;
         word += n;
+    }
+    return bits;
+}
+
+/* `pp:0,3`: of the stages only these, a bit each. */
+static uint64_t comm_stages(const char *word)
+{
+    uint64_t bits = 0;
+    if (strncmp(word, "pp:", 3))
+        return 0;
+    for (const char *at = word + 2; *at;) {
+        char *end;
+        bits |= (uint64_t)1 << (strtoul(at + 1, &end, 10) & 63);
+        at = end;
     }
     return bits;
 }
@@ -68,10 +85,12 @@ uint32_t plan_comm(PlanWriter *w, const IrGraph *g, IrOp op)
     Sym word = ir_attr_sym(g, op, "comm");
     bool grouped = ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE;
     uint32_t axes = comm_axes(word), group = grouped ? (uint32_t)ir_attr_i64(g, op, "group") : 0;
+    uint64_t stages = comm_stages(word);
     for (uint32_t i = 0; i < w->comms.n; i++)
-        if (w->comms.at[i].axes == axes && w->comms.at[i].group == group)
+        if (w->comms.at[i].axes == axes && w->comms.at[i].group == group &&
+            w->comms.at[i].stages == stages)
             return i;
-    PlanComm comm = {.axes = axes, .group = group};
+    PlanComm comm = {.axes = axes, .group = group, .stages = stages};
     comm.name = group ? plan_string_format(w, "%s/%u", word, group) : plan_string(w, word);
     vec_push(w->arena, &w->comms, comm);
     return w->comms.n - 1;
@@ -136,6 +155,18 @@ static void write_split(const IrTypeInfo *info, PlanPiece *piece)
     }
 }
 
+/* A stage's run of a dim that is longer in the whole. */
+static void write_narrow(const IrNarrow *narrow, PlanPiece *piece)
+{
+    piece->narrow = PLAN_WHOLE;
+    if (!narrow->whole)
+        return;
+    piece->narrow = narrow->dim;
+    piece->narrow_begin = narrow->begin;
+    piece->narrow_size = piece->dim[narrow->dim];
+    piece->dim[narrow->dim] = narrow->whole;
+}
+
 static uint32_t cut_axes(const IrStateRec *rec)
 {
     return rec->cut ? comm_axes(rec->cut) : 0;
@@ -152,6 +183,7 @@ static void push_piece(PlanWriter *w, uint32_t state, const IrStateRec *rec, con
     piece.file = plan_string(w, from->span.file);
     piece.line = from->span.line;
     write_split(ir_type_info(w->m, from->type), &piece);
+    write_narrow(&from->narrow, &piece);
     vec_push(w->arena, &w->pieces, piece);
 }
 
@@ -177,7 +209,8 @@ static void write_pieces(PlanWriter *w)
         self.span = of->span;
         for (uint32_t k = 0; k < rec->n_pieces; k++)
             push_piece(w, i - 1, rec, &m->pieces.at[rec->first_piece + k]);
-        if (!rec->n_pieces && is_divided(m, rec->type))
+        self.narrow = of->narrow;
+        if (!rec->n_pieces && (is_divided(m, rec->type) || of->narrow.whole))
             push_piece(w, i - 1, rec, &self);
     }
 }
@@ -187,6 +220,7 @@ static void write_mesh(PlanWriter *w)
     const IrMeshSizes *mesh = &w->m->mesh;
     w->header.mesh =
         (PlanMesh){(uint32_t)mesh->tp, (uint32_t)mesh->dp, (uint32_t)mesh->dpr, (uint32_t)mesh->pp};
+    w->header.stage = w->m->stage;
 }
 
 static void write_scalars(PlanWriter *w)
@@ -339,6 +373,7 @@ Status plan_write_tables(PlanWriter *w)
     w->header.model = plan_string(w, w->m->model);
     w->header.model_config = plan_string(w, sym(w->s, o->config_json ? o->config_json : ""));
     w->header.settings = plan_string(w, sym(w->s, o->settings_json ? o->settings_json : ""));
-    w->header.report = plan_string(w, sym(w->s, o->report_json ? o->report_json : ""));
+    w->header.report =
+        plan_string(w, sym(w->s, o->report_json && !w->m->stage ? o->report_json : ""));
     return STATUS_OK;
 }

@@ -41,8 +41,9 @@ static void lay_out(PlanWriter *w, unsigned char **out_bytes, uint64_t *out_n_by
     *out_n_bytes = at;
 }
 
-Status plan_write(Session *s, IrModule *m, const BackendOptions *options, PlanKernels *kernels,
-                  unsigned char **out_bytes, uint64_t *out_n_bytes)
+static Status write_one(Session *s, IrModule *m, const BackendOptions *options,
+                        PlanKernels *kernels, unsigned char **out_bytes,
+                        uint64_t *out_n_bytes)
 {
     const IrGraph *step = ir_graph_find(m, "step"), *eval = ir_graph_find(m, "eval");
     if (m->level != IR_PLANNED || !step) {
@@ -63,6 +64,26 @@ Status plan_write(Session *s, IrModule *m, const BackendOptions *options, PlanKe
         lay_out(&w, out_bytes, out_n_bytes);
     arena_free(arena);
     return status;
+}
+
+Status plan_write(Session *s, IrModule *m, const BackendOptions *options, PlanKernels *kernels,
+                  unsigned char **out_bytes, uint64_t *out_n_bytes)
+{
+    uint32_t n = m->stages.n;
+    if (!n)
+        return write_one(s, m, options, kernels, out_bytes, out_n_bytes);
+    unsigned char **plans = ARENA_ARRAY(s->arena, unsigned char *, n);
+    uint64_t *bytes = ARENA_ARRAY(s->arena, uint64_t, n), total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(write_one(s, m->stages.at[i], options, kernels, &plans[i], &bytes[i]));
+        total += bytes[i];
+    }
+    unsigned char *all = arena_alloc(s->arena, total);
+    *out_bytes = all;
+    *out_n_bytes = total;
+    for (uint32_t i = 0; i < n; all += bytes[i++])
+        memcpy(all, plans[i], bytes[i]);
+    return STATUS_OK;
 }
 
 Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options,

@@ -34,10 +34,12 @@ static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
         .report_json = driver_report_print(s, report, false),
         .config_json = c->model.config_text,
         .dump_llvm = args->dump_llvm,
-        .flops = c->facts.flops,
-        .eval_flops = c->facts.eval_flops,
-        .flops_per_step = c->facts.flops_per_step,
+        .flops_per_step = c->facts.flops_per_step / c->n_stages,
     };
+    BackendFlops *flops = ARENA_ARRAY(s->arena, BackendFlops, c->n_stages);
+    for (uint32_t i = 0; i < c->n_stages; i++)
+        flops[i] = (BackendFlops){c->stage_facts[i].flops, c->stage_facts[i].eval_flops};
+    options.flops = flops;
     if (!options.runtime_lib || (cuda && !options.cuda_lib))
         return STATUS_ENV;
     if (access(driver_path_dir(s, options.out_path), W_OK)) {

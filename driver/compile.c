@@ -1,5 +1,6 @@
 #include "driver/compile.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -32,25 +33,6 @@ static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *
     return STATUS_OK;
 }
 
-/* What meshes this compiler builds for. */
-static Status check_mesh(Session *s, const DriverCompiled *c)
-{
-    const FrontRecipe *r = &c->recipe;
-    const char *what = NULL;
-    Span span = no_span;
-    if (c->batch.pp > 1) {
-        what = "pipeline stages";
-        span = r->pp_size.span;
-    } else if (c->batch.tp > 1 && r->sequence_parallel.v && !strcmp(c->target, "cuda")) {
-        what = "sequence parallelism on target cuda";
-        span = r->sequence_parallel.span;
-    }
-    if (!what)
-        return STATUS_OK;
-    diag(s, span, driver_mesh, what);
-    return STATUS_USER;
-}
-
 /* Ranks that share and groups of them: only fsdp2 shards within groups. */
 static void fill_mesh(const DriverCompiled *c, PassOptions *o)
 {
@@ -63,6 +45,28 @@ static void fill_mesh(const DriverCompiled *c, PassOptions *o)
     o->defer_sync = r->defer_sync.v;
     o->tp_span = r->tp_size.span;
     o->sequence_parallel = o->tp > 1 && r->sequence_parallel.v;
+}
+
+static Status fill_pipeline(Session *s, const DriverCompiled *c, PassOptions *o)
+{
+    const FrontRecipe *r = &c->recipe;
+    bool interleaved = !strcmp(r->pp_schedule.v, "interleaved_1f1b");
+    o->pp_schedule = sym(s, r->pp_schedule.v);
+    o->pp_chunks = r->pp_chunks.given ? r->pp_chunks.v : interleaved ? 2 : 1;
+    o->pp_span = r->pp_size.span;
+    o->pp_schedule_span = r->pp_chunks.given ? r->pp_chunks.span : r->pp_schedule.span;
+    o->pp_cuts_span = r->pp_cuts.span;
+    for (uint32_t i = 0; i < r->pp_cuts.v.n; i++) {
+        const char *text = r->pp_cuts.v.at[i].v;
+        char *end;
+        long long block = strtoll(text, &end, 10);
+        if (end == text || *end) {
+            diag(s, r->pp_cuts.v.at[i].span, driver_cut, text);
+            return STATUS_USER;
+        }
+        vec_push(s->arena, &o->pp_cuts, block);
+    }
+    return STATUS_OK;
 }
 
 /* -- the passes' options -- */
@@ -183,10 +187,10 @@ Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, 
     TRY(front_recipe_recompute(s, r, &out->recompute));
     TRY(front_recipe_optimizer(s, r, &out->optimizer));
     TRY(front_recipe_schedule(s, r, &out->schedule));
-    TRY(check_mesh(s, out));
     if (r->dataset_name.given && !r->data_path.given)
         diag(s, r->dataset_name.span, driver_dataset, r->dataset_name.v);
     fill_options(s, args, out);
+    TRY(fill_pipeline(s, out, &out->options));
     TRY(driver_disable_passes(s, args, &out->options));
     return s->n_errors > errors ? STATUS_USER : STATUS_OK;
 }
@@ -272,6 +276,17 @@ Status driver_pass_manager(Session *s, const DriverArgs *args, IrModule *m,
     return STATUS_OK;
 }
 
+static Status find_facts(Session *s, DriverCompiled *c)
+{
+    c->n_stages = c->m->stages.n ? c->m->stages.n : 1;
+    c->stages = c->m->stages.n ? c->m->stages.at : &c->m;
+    c->stage_facts = ARENA_ARRAY(s->arena, PassFacts, c->n_stages);
+    for (uint32_t i = 0; i < c->n_stages; i++)
+        TRY(pass_facts(s, c->stages[i], &c->options, &c->stage_facts[i]));
+    pass_facts_merge(s, &c->options, c->stage_facts, c->n_stages, &c->facts);
+    return STATUS_OK;
+}
+
 Status driver_compile(Session *s, const char *path, const DriverArgs *args, DriverCompiled *out)
 {
     PassManager manager;
@@ -283,7 +298,7 @@ Status driver_compile(Session *s, const char *path, const DriverArgs *args, Driv
     out->tied = tied_head(out->m);
     TRY(driver_pass_manager(s, args, out->m, &out->options, &manager));
     TRY(pass_pipeline(&manager));
-    TRY(pass_facts(s, out->m, &out->options, &out->facts));
+    TRY(find_facts(s, out));
     TRY(pass_facts_record(s, &out->options, &out->facts));
     TRY(driver_outside_arena(s, out));
     return s->n_errors ? STATUS_USER : STATUS_OK;

@@ -24,8 +24,11 @@ typedef struct DriverCompiled {
     FrontModel model;
     PassOptions options;
     IrModule *m;
-    PassFacts facts;
-    VEC(DriverOutside) outside;
+    /* of a pipeline a module per stage, else the one; what all of them come to is `facts` */
+    IrModule **stages;
+    uint32_t n_stages;
+    PassFacts *stage_facts, facts;
+    VEC(DriverOutside) outside; /* the most of any stage */
     Sym tied; /* the embedding that the head uses, or NULL: the head has a weight of its own */
 } DriverCompiled;
 

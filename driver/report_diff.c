@@ -19,9 +19,17 @@ static const cJSON *get(const cJSON *object, const char *key)
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-static const cJSON *first_rank(const cJSON *report)
+/* Of a pipeline's stages the one with the largest arena. */
+static const cJSON *largest_rank(const cJSON *report)
 {
-    return cJSON_GetArrayItem(get(report, "ranks"), 0);
+    const cJSON *largest = NULL, *rank;
+    cJSON_ArrayForEach(rank, get(report, "ranks"))
+    {
+        double bytes = driver_json_number(rank, "arena_bytes");
+        if (!largest || bytes > driver_json_number(largest, "arena_bytes"))
+            largest = rank;
+    }
+    return largest;
 }
 
 static void grew(Diff *d, const char *what)
@@ -60,7 +68,7 @@ static void diff_text(Diff *d, const char *what, const char *a, const char *b)
 
 static void diff_sizes(Diff *d)
 {
-    const cJSON *a = first_rank(d->a), *b = first_rank(d->b), *item;
+    const cJSON *a = largest_rank(d->a), *b = largest_rank(d->b), *item;
     double from = driver_json_number(a, "arena_bytes"), to = driver_json_number(b, "arena_bytes");
     diff_bytes(d, "arena_bytes", from, to);
     if (to > from)
@@ -238,7 +246,7 @@ static Status read_report(Session *s, const char *path, cJSON **out)
     TRY(session_read_source(s, path, no_span, &source));
     const char *end = NULL;
     *out = cJSON_ParseWithLengthOpts(source.text, source.length + 1, &end, false);
-    const char *fault = !*out ? "not JSON" : !first_rank(*out) ? "it has no `ranks`" : NULL;
+    const char *fault = !*out ? "not JSON" : !largest_rank(*out) ? "it has no `ranks`" : NULL;
     if (!fault)
         return STATUS_OK;
     diag(s, ((Span){source.name, 0, 0, 0}), driver_report_file, path, fault);
@@ -252,8 +260,8 @@ static void diff_all(Diff *d)
     diff_number(d, "flops_per_step", driver_json_number(d->a, "flops_per_step"),
                 driver_json_number(d->b, "flops_per_step"));
     diff_recompute(d);
-    diff_lists(d, get(first_rank(d->a), "live"), get(first_rank(d->b), "live"), "name", diff_live);
-    diff_lists(d, get(first_rank(d->a), "outside_arena"), get(first_rank(d->b), "outside_arena"),
+    diff_lists(d, get(largest_rank(d->a), "live"), get(largest_rank(d->b), "live"), "name", diff_live);
+    diff_lists(d, get(largest_rank(d->a), "outside_arena"), get(largest_rank(d->b), "outside_arena"),
                "name", diff_live);
     diff_lists(d, get(d->a, "kernels"), get(d->b, "kernels"), "name", diff_kernel);
     diff_lists(d, get(d->a, "records"), get(d->b, "records"), "message", diff_record);

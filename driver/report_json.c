@@ -29,18 +29,44 @@ static cJSON *add_item(cJSON *list)
 
 /* -- what was compiled -- */
 
-static void add_parameters(cJSON *root, const IrModule *m)
+/* What an earlier stage of a pipeline has, too, counts there. */
+static bool counts_elsewhere(const IrModule *m, Sym name)
+{
+    for (uint32_t i = 0; i < m->ties.n; i++)
+        if (m->ties.at[i].name == name && !m->ties.at[i].first)
+            return true;
+    return false;
+}
+
+/* The flat state of a unit has the name of its parameter, where it has but one. */
+static Sym parameter_of(const IrModule *m, const IrStateRec *state)
+{
+    return state->n_pieces == 1 ? m->pieces.at[state->first_piece].name : state->name;
+}
+
+static void count_parameters(const IrModule *m, uint64_t *total_of, uint64_t *trained_of,
+                             uint64_t *tensors_of)
 {
     uint64_t total = 0, trained = 0, tensors = 0;
     for (uint32_t i = 1; i < m->states.n; i++) {
         const IrStateRec *state = &m->states.at[i];
-        if (state->kind != IR_STATE_PARAM)
+        if (state->kind != IR_STATE_PARAM || counts_elsewhere(m, parameter_of(m, state)))
             continue;
         uint64_t numel = (uint64_t)ir_type_numel(m, state->type);
         total += numel;
         trained += state->trainable ? numel : 0;
         tensors++;
     }
+    *total_of += total;
+    *trained_of += trained;
+    *tensors_of += tensors;
+}
+
+static void add_parameters(cJSON *root, const DriverCompiled *c)
+{
+    uint64_t total = 0, trained = 0, tensors = 0;
+    for (uint32_t i = 0; i < c->n_stages; i++)
+        count_parameters(c->stages[i], &total, &trained, &tensors);
     cJSON *parameters = cJSON_AddObjectToObject(root, "parameters");
     add_count(parameters, "total", total);
     add_count(parameters, "trained", trained);
@@ -51,7 +77,7 @@ static void add_mesh(cJSON *root, const DriverCompiled *c)
 {
     cJSON *mesh = cJSON_AddObjectToObject(root, "mesh");
     add_count(mesh, "dp", (uint64_t)c->batch.dp);
-    add_count(mesh, "dp_replicate", (uint64_t)c->m->mesh.dpr);
+    add_count(mesh, "dp_replicate", (uint64_t)c->stages[0]->mesh.dpr);
     add_text(mesh, "strategy", c->batch.world > 1 ? c->options.strategy : NULL);
     add_count(mesh, "tp", (uint64_t)c->batch.tp);
     add_count(mesh, "pp", (uint64_t)c->batch.pp);
@@ -109,14 +135,19 @@ static void add_outside(cJSON *rank, const DriverCompiled *c)
     }
 }
 
-static void add_rank(Session *s, cJSON *root, const DriverCompiled *c)
+/* A stage's ranks follow each other. */
+static void add_rank(Session *s, cJSON *list, const DriverCompiled *c, uint32_t stage)
 {
-    const PassFacts *f = &c->facts;
-    cJSON *rank = add_item(cJSON_AddArrayToObject(root, "ranks"));
+    const PassFacts *f = &c->stage_facts[stage];
+    cJSON *rank = add_item(list);
     cJSON *members = cJSON_AddArrayToObject(rank, "ranks");
-    for (int64_t i = 0; i < c->batch.world; i++)
-        cJSON_AddItemToArray(members, cJSON_CreateNumber((double)i));
-    add_count(rank, "stage", 0);
+    int64_t n = c->batch.world / c->n_stages;
+    for (int64_t i = 0; i < n; i++)
+        cJSON_AddItemToArray(members, cJSON_CreateNumber((double)(stage * n + i)));
+    add_count(rank, "stage", stage);
+    add_count(rank, "blocks", f->blocks_total);
+    add_count(rank, "flops_per_step", f->flops_per_step);
+    cJSON_AddNumberToObject(rank, "seconds_per_step", f->seconds_per_step);
     add_count(rank, "arena_bytes", f->arena_bytes);
     add_count(rank, "persistent_bytes", f->persistent_bytes);
     add_count(rank, "transient_bytes", f->transient_bytes);
@@ -235,6 +266,15 @@ static void add_collectives(cJSON *root, const PassFacts *f)
     }
 }
 
+static void add_pipeline(cJSON *root, const DriverCompiled *c)
+{
+    cJSON *pipeline = cJSON_AddObjectToObject(root, "pipeline");
+    add_text(pipeline, "schedule", c->options.pp_schedule);
+    add_count(pipeline, "stages", c->n_stages);
+    add_count(pipeline, "chunks", (uint64_t)c->options.pp_chunks);
+    cJSON_AddNumberToObject(pipeline, "bubble", c->facts.bubble);
+}
+
 static void add_records(Session *s, cJSON *root)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "records");
@@ -258,12 +298,16 @@ cJSON *driver_report_json(Session *s, const DriverCompiled *c)
     add_mesh(root, c);
     add_batch(root, &c->batch);
     add_precision(root, &c->precision);
-    add_parameters(root, c->m);
-    add_rank(s, root, c);
+    add_parameters(root, c);
+    cJSON *ranks = cJSON_AddArrayToObject(root, "ranks");
+    for (uint32_t i = 0; i < c->n_stages; i++)
+        add_rank(s, ranks, c, i);
     add_recompute(s, root, c);
     add_count(root, "flops_per_step", f->flops_per_step);
     add_count(root, "bytes_per_step", f->bytes_per_step);
     cJSON_AddNumberToObject(root, "seconds_per_step", f->seconds_per_step);
+    if (c->n_stages > 1)
+        add_pipeline(root, c);
     add_collectives(root, f);
     add_count(root, "instructions", f->instructions);
     add_count(root, "eval_instructions", f->eval_instructions);

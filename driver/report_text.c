@@ -59,11 +59,16 @@ static void print_live(FILE *out, const cJSON *rank)
         fprintf(out, "  %12s  in %d smaller ones\n", driver_bytes_text(bytes, left_bytes), left);
 }
 
-static void print_rank(FILE *out, const cJSON *rank)
+static void print_rank(FILE *out, const cJSON *rank, bool many)
 {
     char bytes[32];
     const cJSON *item;
-    fprintf(out, "\nmemory: one arena of %s (%.0f bytes)\n",
+    fprintf(out, "\nmemory");
+    if (many)
+        fprintf(out, " of stage %.0f, %.0f block%s", driver_json_number(rank, "stage"),
+                driver_json_number(rank, "blocks"),
+                driver_json_number(rank, "blocks") > 1 ? "s" : "");
+    fprintf(out, ": one arena of %s (%.0f bytes)\n",
             driver_bytes_text(bytes, driver_json_number(rank, "arena_bytes")),
             driver_json_number(rank, "arena_bytes"));
     cJSON_ArrayForEach(item, get(rank, "breakdown"))
@@ -134,6 +139,11 @@ static void print_work(FILE *out, const cJSON *r)
             driver_count_text(flops, driver_json_number(r, "flops_per_step")),
             driver_bytes_text(bytes, driver_json_number(r, "bytes_per_step")),
             driver_json_number(r, "seconds_per_step"));
+    if (get(r, "pipeline"))
+        fprintf(out, "  pipeline of %.0f stages, %s: they wait %.1f %% of a step on average\n",
+                driver_json_number(get(r, "pipeline"), "stages"),
+                driver_json_text(get(r, "pipeline"), "schedule"),
+                driver_json_number(get(r, "pipeline"), "bubble") * 100);
     fprintf(out, "  %.0f instructions\n", driver_json_number(r, "instructions"));
     cJSON_ArrayForEach(item, get(r, "kernels"))
     {
@@ -164,7 +174,8 @@ void driver_report_text(FILE *out, const cJSON *r)
 {
     const cJSON *rank;
     print_head(out, r);
-    cJSON_ArrayForEach(rank, get(r, "ranks")) print_rank(out, rank);
+    bool many = cJSON_GetArraySize(get(r, "ranks")) > 1;
+    cJSON_ArrayForEach(rank, get(r, "ranks")) print_rank(out, rank, many);
     print_recompute(out, r);
     print_work(out, r);
     print_records(out, r);

@@ -211,6 +211,8 @@ static void note_moot(Loader *l)
          r->sequence_parallel.span},
         {r->defer_sync.v && !strcmp(r->strategy.v, "ddp"), "distributed.defer_fsdp_grad_sync",
          r->defer_sync.span},
+        {!pipelined && r->pp_cuts.given, "stepc.pipeline.cuts", r->pp_cuts.span},
+        {!pipelined && r->pp_chunks.given, "stepc.pipeline.chunks", r->pp_chunks.span},
         {!wsd && r->wsd_decay.given, "lr_scheduler.wsd_decay_steps", r->wsd_decay.span},
         {!wsd && r->wsd_style.given, "lr_scheduler.lr_wsd_decay_style", r->wsd_style.span},
         {r->reduce.given, "stepc.precision.reduce (sums over ranks are f32, or f64)",

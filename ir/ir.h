@@ -82,6 +82,13 @@ typedef enum IrStateKind {
 
 typedef enum IrInitKind { IR_INIT_ZERO, IR_INIT_ONE, IR_INIT_NORMAL, IR_INIT_CONST } IrInitKind;
 
+/* A pipeline stage may need only a run of one dim of a parameter: its first element there, and the
+ * dim's size in the whole; whole 0: it has all of it. */
+typedef struct IrNarrow {
+    uint32_t dim;
+    int64_t begin, whole;
+} IrNarrow;
+
 typedef struct IrStateRec {
     /* without `$`; a parameter's is its checkpoint name; `NAME.exp_avg` and the like for the
      * others */
@@ -98,6 +105,7 @@ typedef struct IrStateRec {
     /* A flat state holds several tensors, its pieces; 0 pieces: it is one tensor itself. */
     uint32_t first_piece, n_pieces; /* in IrModule.pieces */
     Sym cut; /* the mesh axes over which the flat buffer is cut, `dp`; NULL: this is all of it */
+    IrNarrow narrow;
 } IrStateRec;
 
 /* A tensor in the flat buffer of a unit: a parameter as it was before it became a piece. */
@@ -108,7 +116,16 @@ typedef struct IrPiece {
     IrInitKind init;
     double init_value;
     Span span;
+    IrNarrow narrow;
 } IrPiece;
+
+/* A parameter that other stages of the pipeline hold too; its gradient is the sum of theirs. */
+typedef struct IrTie {
+    Sym name;
+    Sym comm;      /* the stages that do: `pp`, `pp:0,3` */
+    int64_t ranks; /* how many they are */
+    bool first;    /* this stage is the first of them: its gradient counts in the norm */
+} IrTie;
 
 typedef struct IrMeshSizes { /* at least 1 each */
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
@@ -236,6 +253,12 @@ struct IrModule {
     int64_t micro_batches;   /* instances of @fwd and @bwd in a step; 0 until known */
     uint64_t arena_bytes;    /* PLANNED */
     bool exchanges_beside;   /* PLANNED: those between ranks run beside what does not need them */
+    /* A pipeline: a module per stage, which the pass `stages` makes of the whole model's; a
+     * stage's module knows which it is, what others hold of it too, and how many cuts of the model
+     * (chunks) it has. */
+    VEC(IrModule *) stages;
+    uint32_t stage, chunks;
+    VEC(IrTie) ties;
 };
 
 /* -- the op table -- */
@@ -291,6 +314,13 @@ bool ir_attr_is_choice(const char *choices, const char *word); /* of `a|b|c`; ""
 /* -- modules, types, scopes, states -- */
 
 IrModule *ir_module_new(Session *s);
+/* One of its own, with equal handles. */
+IrModule *ir_module_copy(const IrModule *m);
+/* Does the loss come out of this module? Of a pipeline's, out of the last alone. */
+static inline bool ir_module_has_loss(const IrModule *m)
+{
+    return m->mesh.pp < 2 || m->stage + 1 == m->mesh.pp;
+}
 void ir_axis_set(IrModule *m, Sym name, int64_t size);
 const IrAxis *ir_axis_find(const IrModule *m, Sym name);
 

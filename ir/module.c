@@ -160,3 +160,72 @@ void ir_states_drop(IrModule *m, const bool *drop)
     for (uint32_t i = 0; i < m->graphs.n; i++)
         move_state_values(m->graphs.at[i], new_index);
 }
+
+/* -- copies -- */
+
+#define COPY(arena, to, from)                                                                      \
+    do {                                                                                           \
+        (to)->at = NULL;                                                                           \
+        (to)->n = (to)->cap = 0;                                                                   \
+        vec_reserve((arena), (to), (from)->n);                                                     \
+        if ((from)->n)                                                                             \
+            memcpy((to)->at, (from)->at, (from)->n * sizeof *(from)->at);                          \
+        (to)->n = (from)->n;                                                                       \
+    } while (0)
+
+static Map map_copy(const Map *from, Arena *arena)
+{
+    Map map = *from;
+    map.arena = arena;
+    map.keys = ARENA_ARRAY(arena, uint64_t, from->cap);
+    map.values = ARENA_ARRAY(arena, uint64_t, from->cap);
+    map.used = ARENA_ARRAY(arena, unsigned char, from->cap);
+    if (from->cap) {
+        memcpy(map.keys, from->keys, from->cap * sizeof *map.keys);
+        memcpy(map.values, from->values, from->cap * sizeof *map.values);
+        memcpy(map.used, from->used, from->cap * sizeof *map.used);
+    }
+    return map;
+}
+
+static IrGraph *graph_copy(IrModule *m, const IrGraph *from)
+{
+    Arena *arena = m->s->arena;
+    IrGraph *g = ARENA_NEW(arena, IrGraph);
+    *g = *from;
+    g->m = m;
+    COPY(arena, &g->ops, &from->ops);
+    COPY(arena, &g->values, &from->values);
+    COPY(arena, &g->regions, &from->regions);
+    COPY(arena, &g->operands, &from->operands);
+    COPY(arena, &g->attrs, &from->attrs);
+    COPY(arena, &g->order, &from->order);
+    COPY(arena, &g->params, &from->params);
+    COPY(arena, &g->results, &from->results);
+    COPY(arena, &g->workspaces, &from->workspaces);
+    for (uint32_t i = 0; i < g->regions.n; i++)
+        COPY(arena, &g->regions.at[i].saves, &from->regions.at[i].saves);
+    g->names = map_copy(&from->names, arena);
+    g->state_values = map_copy(&from->state_values, arena);
+    return g;
+}
+
+IrModule *ir_module_copy(const IrModule *from)
+{
+    Arena *arena = from->s->arena;
+    IrModule *m = ARENA_NEW(arena, IrModule);
+    *m = *from;
+    COPY(arena, &m->axes, &from->axes);
+    COPY(arena, &m->types, &from->types);
+    COPY(arena, &m->scopes, &from->scopes);
+    COPY(arena, &m->states, &from->states);
+    COPY(arena, &m->pieces, &from->pieces);
+    COPY(arena, &m->graphs, &from->graphs);
+    COPY(arena, &m->ties, &from->ties);
+    m->type_index = map_copy(&from->type_index, arena);
+    m->scope_index = map_copy(&from->scope_index, arena);
+    m->state_index = map_copy(&from->state_index, arena);
+    for (uint32_t i = 0; i < m->graphs.n; i++)
+        m->graphs.at[i] = graph_copy(m, from->graphs.at[i]);
+    return m;
+}

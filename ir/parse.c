@@ -2,6 +2,7 @@
 #include "ir/parse.h"
 
 #include "ir/parse_state.h"
+#include "ir/stage_text.h"
 
 enum { MOST_ERRORS = 20 };
 
@@ -541,6 +542,9 @@ static bool parse_top_line(IrParser *p)
         return parse_file(p);
     if (!strcmp(word.text, "scope"))
         return parse_scope_decl(p);
+    bool found, good = ir_parse_stage(p, word.text, &found);
+    if (found)
+        return good;
     for (uint32_t kind = 0; kind < IR_STATE_KIND_COUNT; kind++)
         if (!strcmp(word.text, state_kinds[kind]))
             return parse_state(p, (IrStateKind)kind);

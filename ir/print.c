@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "ir/lex.h"
+#include "ir/stage_text.h"
 
 typedef struct Printer {
     FILE *out;
@@ -263,6 +264,7 @@ static void print_header(Printer *p)
         print_piece(p, &m->pieces.at[i]);
     for (uint32_t i = 1; i < m->states.n; i++)
         print_state(p, &m->states.at[i]);
+    ir_print_stage(p->out, m);
 }
 
 /* -- ops -- */

@@ -75,6 +75,11 @@ bool ir_shape_any(IrShapeCall *call)
     return has_ranks(call);
 }
 
+bool ir_shape_recv(IrShapeCall *call)
+{
+    return asked(call) && has_ranks(call);
+}
+
 bool ir_shape_flat_pack(IrShapeCall *call)
 {
     if (!asked(call))

@@ -149,7 +149,7 @@ void ir_verify_saved_set(Verifier *v)
     if (!fwd || !bwd)
         return;
     check_params(v, bwd, fwd, fwd);
-    for (uint32_t i = 1; i < fwd->results.n; i++) {
+    for (uint32_t i = ir_module_has_loss(v->m); i < fwd->results.n; i++) {
         const IrValueRec *saved = ir_value(fwd, fwd->results.at[i]);
         if (!find_param(bwd, saved->name).i)
             diag(v->s, saved->span, ir_unread_save, saved->name);

@@ -68,6 +68,7 @@ static void find_wants(Autodiff *ad)
             any |= ad->wants[v.i] != 0;
             ad->uses_left[v.i] += ir_value(g, v)->def == IR_DEF_STATE;
         }
+        any |= rec->kind == IR_OP_recv && ir_attr_bool(g, op, "grad");
         for (uint32_t r = 0; any && r < rec->n_out; r++)
             ad->wants[rec->first_out + r] =
                 dtype_is_float(ir_type_info(g->m, ir_value_type(g, ir_out(g, op, r)))->dtype);
@@ -286,11 +287,49 @@ static void release_states(Autodiff *ad, IrOp op)
 
 /* -- the walk -- */
 
+/* Between a pipeline's stages: what was sent comes back as a gradient, and goes back for what was
+ * received. */
+static IrOpArgs message_back(const Autodiff *ad, IrOp op, IrOpKind kind)
+{
+    IrOpArgs args = {.kind = kind, .attrs = {"comm", "ranks", "peer", "tag"}};
+    for (uint32_t i = 0; i < 4; i++)
+        args.values[i] = *ir_attr_at(ad->fwd, op, args.attrs[i]);
+    return args;
+}
+
+static void reverse_send(Autodiff *ad, IrOp op)
+{
+    IrValue x = ir_in(ad->fwd, op, 0);
+    IrOpArgs args = message_back(ad, op, IR_OP_recv);
+    if (!ad->wants[x.i])
+        return;
+    args.name = intern_printf(&ad->c->s->interner, "%s.grad", ir_value(ad->fwd, x)->name);
+    args.out[0] = adjoint_type(ad, x);
+    ad->b.serves = IR_SERVES_INPUT;
+    contribute(ad, x, ir_out(ad->bwd, ir_build(&ad->b, &args), 0));
+}
+
+static void reverse_recv(Autodiff *ad, IrOp op)
+{
+    IrValue dy = adjoint_of(ad, ir_out(ad->fwd, op, 0));
+    IrOpArgs args = message_back(ad, op, IR_OP_send);
+    if (!dy.i)
+        return;
+    args.in = &dy;
+    args.n_in = 1;
+    ad->b.serves = IR_SERVES_INPUT;
+    ir_build(&ad->b, &args);
+}
+
 static Status reverse_op(Autodiff *ad, IrOp op)
 {
     const IrOpRec *rec = ir_op(ad->fwd, op);
     ad->b.scope = rec->scope;
     ad->b.span = rec->span;
+    if (rec->kind == IR_OP_send || rec->kind == IR_OP_recv) {
+        (rec->kind == IR_OP_send ? reverse_send : reverse_recv)(ad, op);
+        return STATUS_OK;
+    }
     GradCall call = {.ad = ad, .b = &ad->b, .fwd = ad->fwd, .op = op};
     bool any_in = false, any_out = false;
     for (uint32_t i = 0; i < rec->n_in; i++)
@@ -361,6 +400,8 @@ static void write_eval(PassContext *c, const IrGraph *fwd)
             map[rec->first_out + r] = ir_out(eval, copy, r);
     }
     IrValue sum = ir_graph_state(eval, step_scalar(c->m, "eval_sum", DTYPE_F64));
+    if (!ir_module_has_loss(c->m))
+        return;
     b.scope = (IrScope){1};
     ir_build(&b, &(IrOpArgs){.kind = IR_OP_accumulate,
                              .in = (IrValue[]){sum, map[fwd->results.at[0].i]},
@@ -373,6 +414,9 @@ static void write_eval(PassContext *c, const IrGraph *fwd)
 static Status check_loss(PassContext *c, const IrGraph *fwd, IrValue *out_loss)
 {
     IrValue loss = fwd->results.n ? fwd->results.at[0] : (IrValue){0};
+    *out_loss = (IrValue){0};
+    if (!ir_module_has_loss(c->m))
+        return STATUS_OK;
     if (!loss.i || ir_type_info(c->m, ir_value_type(fwd, loss))->rank != 0) {
         const char *what = loss.i ? ir_type_text(c->m, ir_value_type(fwd, loss)) : "none";
         diag(c->s, loss.i ? ir_value(fwd, loss)->span : no_span, no_loss, what);
@@ -415,8 +459,10 @@ Status pass_autodiff(PassContext *c)
     init(&ad, c, fwd);
     if (c->options->eval)
         write_eval(c, fwd);
-    DType dtype = ir_type_info(c->m, ir_value_type(fwd, loss))->dtype;
-    ad.adjoints[loss.i].sum = ir_graph_state(ad.bwd, step_scalar(c->m, "inverse", dtype));
+    if (loss.i) {
+        DType dtype = ir_type_info(c->m, ir_value_type(fwd, loss))->dtype;
+        ad.adjoints[loss.i].sum = ir_graph_state(ad.bwd, step_scalar(c->m, "inverse", dtype));
+    }
     uint32_t n_order = fwd->order.n;
     for (uint32_t i = n_order; i-- > 0;)
         TRY(reverse_op(&ad, fwd->order.at[i]));
@@ -426,7 +472,8 @@ Status pass_autodiff(PassContext *c)
             if (ad.saved[v.i] && v.i != loss.i)
                 vec_push(c->s->arena, &fwd->results, v);
         }
-    sum_loss(c, fwd, loss);
+    if (loss.i)
+        sum_loss(c, fwd, loss);
     record_lost_parameters(c, ad.bwd);
     return STATUS_OK;
 }

@@ -175,16 +175,22 @@ PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op)
     return cost;
 }
 
-double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes)
-{
-    static const struct {
-        double products, other, bandwidth;
-    } rates[] = {
-#define TARGET(id, product_rate, other_rate, byte_rate)                                            \
-    [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate},
+static const struct {
+    double products, other, bandwidth, link, latency;
+} rates[] = {
+#define TARGET(id, product_rate, other_rate, byte_rate, link_rate, link_latency)                   \
+    [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate, link_rate, link_latency},
 #include "passes/cost_model.def"
 #undef TARGET
-    };
+};
+
+double pass_cost_message(PassTarget target, uint64_t bytes)
+{
+    return rates[target].latency + (double)bytes / rates[target].link;
+}
+
+double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes)
+{
     double work = (double)products / rates[target].products +
                   (double)(flops - products) / rates[target].other;
     double memory = (double)bytes / rates[target].bandwidth;

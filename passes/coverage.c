@@ -55,7 +55,7 @@ static void walk_forward(Coverage *c, IrOp op)
     const IrGraph *g = c->g;
     const IrOpRec *rec = ir_op(g, op);
     IrScope block = block_of(c, op), part = part_of(g->m, rec->scope);
-    bool weights = false;
+    bool weights = rec->kind == IR_OP_recv;
     for (uint32_t i = 0; i < rec->n_in; i++) {
         IrValue in = ir_in(g, op, i);
         const IrValueRec *value = ir_value(g, in);

@@ -317,11 +317,30 @@ static void count_collectives(Facts *k, const IrGraph *g)
         if (i == f->collectives.n)
             vec_push(k->s->arena, &f->collectives,
                      ((PassCollective){.kind = kind, .comm = comm, .ranks = (uint64_t)ranks}));
-        uint64_t bytes = (uint64_t)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0)));
+        IrValue moved = ir_op_kind(g, op) == IR_OP_recv ? ir_out(g, op, 0) : ir_in(g, op, 0);
+        uint64_t bytes = (uint64_t)ir_type_bytes(g->m, ir_value_type(g, moved));
         f->collectives.at[i].count++;
         f->collectives.at[i].bytes +=
             ir_op_kind(g, op) == IR_OP_all_gather_state ? bytes / (uint64_t)ranks : bytes;
     }
+}
+
+static void add_seconds(Facts *k, IrOp op, double seconds)
+{
+    PassFacts *f = k->f;
+    const IrGraph *g = ir_graph_find(k->m, "step");
+    const char *graph = ir_op(g, op)->graph ? ir_op(g, op)->graph : "";
+    PassTarget target = k->options ? k->options->target : PASS_TARGET_CPU;
+    bool back = !strcmp(graph, "bwd");
+    if (ir_op_kind(g, op) == IR_OP_send) {
+        seconds = pass_cost_message(
+            target, (uint64_t)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0))));
+        *(back ? &f->send_back_seconds : &f->send_seconds) += seconds;
+        return;
+    }
+    f->seconds_per_step += seconds;
+    f->fwd_seconds += strcmp(graph, "fwd") ? 0 : seconds;
+    f->bwd_seconds += back ? seconds : 0;
 }
 
 static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetimes *eval)
@@ -338,8 +357,8 @@ static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetime
         Sym name = pass_in_kernel(g, op) ? fused : sym(k->s, ir_op_info(ir_op_kind(g, op))->name);
         count_kernel(k, name, &instrs[t]);
         f->bytes_per_step += instrs[t].bytes;
-        f->seconds_per_step +=
-            pass_cost_seconds(target, instrs[t].products, instrs[t].flops, instrs[t].bytes);
+        add_seconds(
+            k, op, pass_cost_seconds(target, instrs[t].products, instrs[t].flops, instrs[t].bytes));
     }
     qsort(f->kernels.at, f->kernels.n, sizeof *f->kernels.at, by_flops);
     if (!eval)

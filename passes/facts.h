@@ -121,6 +121,10 @@ typedef struct PassFacts {
     uint64_t flops_per_step; /* products, no replays, attention by visible pairs */
     uint64_t bytes_per_step; /* memory traffic of one step by the cost model */
     double seconds_per_step; /* by the cost model, on the target */
+    /* of these, those of all forward passes, of all backward passes */
+    double fwd_seconds, bwd_seconds;
+    double send_seconds, send_back_seconds; /* of all messages to the next stage, and back */
+    double bubble; /* share of a step that a pipeline's stages wait for each other, on average */
     VEC(PassKernelCount) kernels;
     VEC(PassCollective) collectives; /* in order of first appearance */
     uint32_t instructions, eval_instructions;
@@ -131,6 +135,11 @@ typedef struct PassFacts {
 
 /* All memory is the session's. `options` says the policy that was asked for and the target. */
 Status pass_facts(Session *s, IrModule *m, const PassOptions *options, PassFacts *out_facts);
+
+/* The facts of a pipeline's stages as one: what adds up is added up, memory is that of the largest,
+ * time that of the slowest with what it waits for the others. `facts` one per stage. */
+void pass_facts_merge(Session *s, const PassOptions *options, const PassFacts *facts, uint32_t n,
+                      PassFacts *out);
 
 /* Records what should not stay silent: roles and blocks that the policy leaves out, in how many
  * blocks and at what cost in bytes. STATUS_USER under --strict if there is any. */

@@ -45,6 +45,8 @@ static void write_count(Fsdp *x)
 static void sum_eval(Fsdp *x, IrGraph *g)
 {
     uint32_t at = find_op(g, IR_OP_accumulate);
+    if (at == g->order.n)
+        return; /* another stage of a pipeline has the loss */
     IrOp op = g->order.at[at];
     IrValue loss = ir_in(g, op, 1);
     IrBuilder b = ir_builder(g);

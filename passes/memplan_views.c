@@ -56,7 +56,7 @@ static IrPlace piece_view(const IrGraph *g, const IrPlace *views, IrOp op)
 static bool can_walk(const IrGraph *g, IrOp op, IrValue v, int64_t run, PassTarget target)
 {
     if (ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE)
-        return false;
+        return run >= numel(g, v);
     if (pass_op_class(target, ir_op_kind(g, op)) != PASS_CLASS_FUSED)
         return true;
     PassSpace space = pass_space_of_op(g, op);

@@ -1,5 +1,6 @@
 #include "passes/norm.h"
 
+#include "passes/step_states.h"
 #include "passes/units.h"
 
 int64_t norm_parts(const IrModule *m, IrType type)
@@ -10,6 +11,16 @@ int64_t norm_parts(const IrModule *m, IrType type)
             if (info->dim[i].f[k].mesh == IR_MESH_TP && info->dim[i].f[k].parts > 1)
                 return info->dim[i].f[k].parts;
     return 1;
+}
+
+IrValue norm_of_nothing(IrBuilder *b)
+{
+    IrModule *m = b->g->m;
+    IrValue any = ir_graph_state(b->g, step_scalar(m, "loss_sum", DTYPE_F64));
+    IrOpArgs args = {.kind = IR_OP_sum_scalars, .in = &any, .n_in = 1};
+    args.name = sym(m->s, "norm_sq.none");
+    args.attrs[0] = "factor";
+    return ir_out(b->g, ir_build(b, &args), 0);
 }
 
 typedef struct Norm {
@@ -124,6 +135,8 @@ void norm_write(PassContext *c, IrGraph *update, uint32_t at, const NormItem *it
             in[n_in++] = x.squares[i];
     if (divided.i)
         in[n_in++] = divided;
+    if (n_in == 2)
+        in[n_in++] = norm_of_nothing(&x.b);
     if (cut) {
         IrValue share = sum(&x, in + 2, n_in - 2, 1, "norm_sq.share");
         in[2] = sum_over(&x, share, cut, ranks, "norm_sq.sum");

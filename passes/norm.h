@@ -16,6 +16,9 @@ typedef struct NormItem { /* a gradient, or a range of a flat one */
 /* How many parts a tensor of this type has over tp: 1 where it is whole. */
 int64_t norm_parts(const IrModule *m, IrType type);
 
+/* A part of the norm where a stage of a pipeline has no gradients: 0. */
+IrValue norm_of_nothing(IrBuilder *b);
+
 /* Takes the norm of @update out and writes it anew, in front of the op at `at` once that is
  * done. `cut`: the axis over which all gradients are cut, with so many ranks; NULL: they are
  * whole. */

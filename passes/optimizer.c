@@ -1,7 +1,7 @@
 /* optimizer: writes @begin (the count of targets, whose inverse seeds every backward pass) and
  * @update: the global norm and the clip coefficient, then one update op per trained parameter,
  * then the counters. */
-#include "passes/pass.h"
+#include "passes/norm.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static void write_update(PassContext *c)
     IrBuilder b = builder(g);
     uint32_t n_states = c->m->states.n, n_parts = 0;
     IrValue *grads = ARENA_ARRAY(c->scratch, IrValue, n_states);
-    IrValue *norm_in = ARENA_ARRAY(c->scratch, IrValue, n_states + 2);
+    IrValue *norm_in = ARENA_ARRAY(c->scratch, IrValue, n_states + 3);
     norm_in[0] = scalar(g, "norm", DTYPE_F64);
     norm_in[1] = scalar(g, "coef", DTYPE_F32);
     for (uint32_t i = 1; i < n_states; i++) {
@@ -132,6 +132,8 @@ static void write_update(PassContext *c)
         norm_in[2 + n_parts++] = ir_out(g, ir_build(&b, &args), 0);
     }
     b = builder(g);
+    if (!n_parts && c->m->mesh.pp > 1)
+        norm_in[2 + n_parts++] = norm_of_nothing(&b);
     IrOpArgs norm = {.kind = IR_OP_grad_norm, .in = norm_in, .n_in = 2 + n_parts};
     give(&norm, "max_norm", (IrAttr){.f = c->options->max_norm});
     ir_build(&b, &norm);

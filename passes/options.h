@@ -29,6 +29,11 @@ typedef struct PassOptions {
     bool defer_sync;         /* whole accumulators, summed over ranks once a step */
     Span tp_span;
     bool sequence_parallel; /* tp divides tokens where it divides nothing else */
+    /* pipeline */
+    Sym pp_schedule;       /* gpipe, 1f1b, interleaved_1f1b, zero_bubble */
+    int64_t pp_chunks;     /* of each stage; 0 is 1 */
+    VEC(int64_t) pp_cuts;  /* the blocks with which all cuts but the first begin; empty: balanced */
+    Span pp_span, pp_schedule_span, pp_cuts_span;
     /* precision */
     DType param, compute, grad, accumulate, moments;
     DType master; /* DTYPE_NONE: no master copy */

@@ -74,10 +74,14 @@ static void dump(PassManager *manager, const PassInfo *info, const char *before)
         return;
     size_t length = 0;
     char *after = module_text(manager->m, &length);
+    const IrModule *m = manager->m;
+    fprintf(manager->dump_out, "# after %s", info->name);
+    if (m->mesh.pp > 1 && !m->stages.n)
+        fprintf(manager->dump_out, ", stage %u", m->stage);
     if (changed && before && !strcmp(before, after))
-        fprintf(manager->dump_out, "# after %s: unchanged\n", info->name);
+        fprintf(manager->dump_out, ": unchanged\n");
     else
-        fprintf(manager->dump_out, "# after %s\n%s", info->name, after);
+        fprintf(manager->dump_out, "\n%s", after);
     fflush(manager->dump_out); /* whole, whatever the next pass does */
     free(after);
 }
@@ -112,16 +116,9 @@ static Status check_input(PassManager *manager, const PassInfo *info)
     return STATUS_OK;
 }
 
-Status pass_run(PassManager *manager, PassId id)
+static Status run_on_module(PassManager *manager, const PassInfo *info)
 {
-    const PassInfo *info = &infos[id];
     TRY(check_input(manager, info));
-    if (info->optional) {
-        if (disabled(manager, info) || manager->bisect == 0)
-            return STATUS_OK;
-        if (manager->bisect != UINT32_MAX)
-            manager->bisect--;
-    }
     bool compare = manager->dump_after && !strcmp(manager->dump_after, "changed");
     size_t length = 0;
     char *before = compare ? module_text(manager->m, &length) : NULL;
@@ -144,4 +141,32 @@ Status pass_run(PassManager *manager, PassId id)
     free(before);
     arena_free(c.scratch);
     return status;
+}
+
+/* Of a pipeline, on every stage's module; what ranks exchange is checked over all of them. */
+static Status run_on_stages(PassManager *manager, const PassInfo *info)
+{
+    IrModule *whole = manager->m;
+    for (uint32_t i = 0; i < whole->stages.n; i++) {
+        manager->m = whole->stages.at[i];
+        Status status = run_on_module(manager, info);
+        manager->m = whole;
+        TRY(status);
+    }
+    whole->level = info->to;
+    return STATUS_OK;
+}
+
+Status pass_run(PassManager *manager, PassId id)
+{
+    const PassInfo *info = &infos[id];
+    if (info->optional) {
+        if (disabled(manager, info) || manager->bisect == 0)
+            return STATUS_OK;
+        if (manager->bisect != UINT32_MAX)
+            manager->bisect--;
+    }
+    if (manager->m->stages.n && id != PASS_verify_collectives)
+        return run_on_stages(manager, info);
+    return run_on_module(manager, info);
 }

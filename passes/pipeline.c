@@ -10,6 +10,10 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_cse));
     TRY(pass_run(p, PASS_dce));
 
+    /* A pipeline's stages part here, where an op still is one of the model: what goes back between
+     * them, and who keeps what for it, then follows from each one's own gradients. */
+    TRY(pass_run(p, PASS_stages));
+
     /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No
      * cse may run between autodiff and the end: it would merge replays with their originals and
      * undo the recompute. */
@@ -23,6 +27,7 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_localize));
     TRY(pass_run(p, PASS_partition));
     TRY(pass_run(p, PASS_fsdp));
+    TRY(pass_run(p, PASS_agree));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so
      * that all micro-batches share kernels. Losses meet their gradients in the unrolled step, and

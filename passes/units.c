@@ -32,7 +32,7 @@ typedef struct Grouper {
     PassContext *c;
     FlatUnits *out;
     IrOp *update;         /* by state: its update op */
-    unsigned char *table; /* by state: a lookup reads it */
+    unsigned char *table; /* by state: a lookup reads it, or other stages do: a unit of its own */
     Map by_key;           /* unit's name -> 1 + its index */
 } Grouper;
 
@@ -49,6 +49,13 @@ static void find_tables(Grouper *p)
         if (ir_op_kind(fwd, op) == IR_OP_embed && table->def == IR_DEF_STATE)
             p->table[table->state.i] = 1;
     }
+}
+
+/* What several stages of a pipeline hold is laid out alike on all of them. */
+static void find_tied(Grouper *p)
+{
+    for (uint32_t i = 0; i < p->c->m->ties.n; i++)
+        p->table[ir_state_find(p->c->m, p->c->m->ties.at[i].name).i] = 1;
 }
 
 static void find_updates(Grouper *p)
@@ -142,6 +149,7 @@ static void lay_out(Grouper *p, uint32_t index, int64_t ranks)
         piece.init = rec->init;
         piece.init_value = rec->init_value;
         piece.span = rec->span;
+        piece.narrow = rec->narrow;
         vec_push(p->c->s->arena, &m->pieces, piece);
     }
     int64_t unit = ALIGN * ranks;
@@ -159,6 +167,7 @@ FlatUnits flat_units(PassContext *c, int64_t ranks)
     p.table = ARENA_ARRAY(c->scratch, unsigned char, n);
     map_init(&p.by_key, c->scratch);
     find_tables(&p);
+    find_tied(&p);
     find_updates(&p);
     for (uint32_t i = 1; i < n; i++)
         if (c->m->states.at[i].kind == IR_STATE_PARAM)

@@ -50,6 +50,23 @@ static void find_uses(Meeting *m, Arena *scratch)
     }
 }
 
+/* All classes that must come to a communicator do. */
+static void check_uses(Meeting *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t k = 0; k < m->classes[i].events.n && m->status == STATUS_OK; k++) {
+            const CollectiveEvent *event = &m->classes[i].events.at[k];
+            uint32_t comm = comm_index(m, event->comm), found = 0;
+            for (uint32_t c = 0; c < m->n; c++)
+                found += m->uses[c][comm];
+            if (!event->classes || event->classes == found)
+                continue;
+            diag(m->s, event->span, collective_missing, m->classes[i].name, event->kind,
+                 event->name, event->comm, event->classes, found);
+            m->status = STATUS_BUG;
+        }
+}
+
 static bool kinds_meet(const char *a, const char *b)
 {
     if (!strcmp(a, "send") || !strcmp(a, "recv"))
@@ -60,7 +77,7 @@ static bool kinds_meet(const char *a, const char *b)
 static bool alike(const CollectiveEvent *a, const CollectiveEvent *b)
 {
     return kinds_meet(a->kind, b->kind) && a->count == b->count && a->dtype == b->dtype &&
-           a->name == b->name;
+           (a->message || a->name == b->name) && a->tag == b->tag;
 }
 
 static void report(Meeting *m, uint32_t i, uint32_t k, bool circle)
@@ -123,6 +140,7 @@ Status verify_collective_classes(Session *s, const CollectiveClass *classes, uin
     m.uses = ARENA_ARRAY(scratch, bool *, n + 1);
     map_init(&m.comms, scratch);
     find_uses(&m, scratch);
+    check_uses(&m);
     for (;;) {
         bool moved = false, left = false;
         for (uint32_t i = 0; i < n && m.status == STATUS_OK; i++) {
@@ -144,12 +162,23 @@ Status verify_collective_classes(Session *s, const CollectiveClass *classes, uin
 
 /* -- plans -- */
 
+/* `pp:0,3`: so many of the stages. */
+static int64_t listed(const char *name, size_t n)
+{
+    int64_t count = 1;
+    for (size_t i = 0; i < n; i++)
+        count += name[i] == ',';
+    return count;
+}
+
 static int64_t axis_size(const IrMeshSizes *mesh, const char *name, size_t n)
 {
     const struct {
         const char *name;
         int64_t size;
     } axes[] = {{"tp", mesh->tp}, {"dp", mesh->dp}, {"dpr", mesh->dpr}, {"pp", mesh->pp}};
+    if (n > 3 && !strncmp(name, "pp:", 3))
+        return listed(name, n);
     for (uint32_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (strlen(axes[i].name) == n && !strncmp(axes[i].name, name, n))
             return axes[i].size;
@@ -171,7 +200,7 @@ static int64_t members(const IrMeshSizes *mesh, const char *comm)
 static void check_ranks(PassContext *c, const IrGraph *g, IrOp op, Status *status)
 {
     Sym comm = ir_attr_sym(g, op, "comm");
-    int64_t n = members(&c->m->mesh, comm), ranks = ir_attr_i64(g, op, "ranks"),
+    int64_t n = members(&g->m->mesh, comm), ranks = ir_attr_i64(g, op, "ranks"),
             group = ir_attr_i64(g, op, "group");
     if (n && (group ? group > 0 && n % group == 0 && ranks == group : ranks == n))
         return;
@@ -183,13 +212,39 @@ static void check_ranks(PassContext *c, const IrGraph *g, IrOp op, Status *statu
     *status = STATUS_BUG;
 }
 
+/* Both ends know which value of which instance it is. */
+static void make_message(Session *s, const IrGraph *g, IrOp op, CollectiveEvent *event)
+{
+    long long self = g->m->stage, peer = (long long)ir_attr_i64(g, op, "peer");
+    const IrOpRec *rec = ir_op(g, op);
+    bool backward = rec->graph && !strcmp(rec->graph, "bwd");
+    event->message = true;
+    event->classes = 2;
+    event->tag = (ir_attr_i64(g, op, "tag") << 32 | (int64_t)rec->instance) * 2 + backward;
+    event->comm = intern_printf(&s->interner, "%s:%lld-%lld", event->comm,
+                                self < peer ? self : peer, self < peer ? peer : self);
+}
+
+/* How many stages a communicator along pp reaches. */
+static uint32_t stages_of(const IrGraph *g, const char *comm)
+{
+    const char *at = strstr(comm, "pp");
+    return (uint32_t)axis_size(&g->m->mesh, at, strcspn(at, "+"));
+}
+
 static CollectiveEvent event_of(Session *s, const IrGraph *g, IrOp op)
 {
-    IrValue in = ir_in(g, op, 0);
+    IrOpKind kind = ir_op_kind(g, op);
+    IrValue in = kind == IR_OP_recv ? ir_out(g, op, 0) : ir_in(g, op, 0);
     int64_t group = ir_attr_i64(g, op, "group");
-    CollectiveEvent event = {.kind = sym(s, ir_op_info(ir_op_kind(g, op))->name)};
+    CollectiveEvent event = {.kind = sym(s, ir_op_info(kind)->name)};
     event.comm = ir_attr_sym(g, op, "comm");
-    if (group)
+    event.classes = strstr(event.comm, "pp") ? stages_of(g, event.comm) : 1;
+    if (g->m->mesh.pp > 1 && event.classes == 1) /* each stage has one of its own */
+        event.comm = intern_printf(&s->interner, "%s of stage %u", event.comm, g->m->stage);
+    if (kind == IR_OP_send || kind == IR_OP_recv)
+        make_message(s, g, op, &event);
+    else if (group)
         event.comm = intern_printf(&s->interner, "%s/%lld", event.comm, (long long)group);
     event.count = ir_type_numel(g->m, ir_value_type(g, in));
     event.dtype = ir_type_info(g->m, ir_value_type(g, in))->dtype;
@@ -207,18 +262,35 @@ CollectiveEvents collective_events(Session *s, const IrGraph *g, Arena *arena)
     return events;
 }
 
+static CollectiveClass class_of(PassContext *c, const IrGraph *g, Status *status)
+{
+    CollectiveClass class = {arena_printf(c->scratch, "stage %u", g->m->stage),
+                             collective_events(c->s, g, c->scratch)};
+    for (uint32_t k = 0; k < g->order.n; k++)
+        if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
+            check_ranks(c, g, g->order.at[k], status);
+    for (uint32_t k = 0; !c->m->stages.n && k < class.events.n; k++)
+        class.events.at[k].classes = 0; /* one stage alone: the others are not here */
+    pass_stat(c, "collectives checked", class.events.n);
+    return class;
+}
+
 /* All ranks of one stage run one program: a class. */
 Status pass_verify_collectives(PassContext *c)
 {
+    static const char *const graphs[] = {"step", "eval"};
     Status status = STATUS_OK;
-    for (uint32_t i = 0; i < c->m->graphs.n; i++) {
-        const IrGraph *g = c->m->graphs.at[i];
-        CollectiveClass all = {"stage 0", collective_events(c->s, g, c->scratch)};
-        for (uint32_t k = 0; k < g->order.n; k++)
-            if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
-                check_ranks(c, g, g->order.at[k], &status);
-        pass_stat(c, "collectives checked", all.events.n);
-        Status met = verify_collective_classes(c->s, &all, 1, c->scratch);
+    uint32_t n = c->m->stages.n ? c->m->stages.n : 1;
+    CollectiveClass *classes = ARENA_ARRAY(c->scratch, CollectiveClass, n);
+    for (uint32_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+        uint32_t found = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            const IrModule *m = c->m->stages.n ? c->m->stages.at[k] : c->m;
+            const IrGraph *g = ir_graph_find(m, graphs[i]);
+            if (g)
+                classes[found++] = class_of(c, g, &status);
+        }
+        Status met = verify_collective_classes(c->s, classes, found, c->scratch);
         status = met == STATUS_OK ? status : met;
     }
     return status;

@@ -9,7 +9,10 @@ typedef struct CollectiveEvent {
     Sym kind, comm; /* all_gather; `dp`, `tp/2` */
     int64_t count;  /* elements that a member hands in */
     DType dtype;
-    Sym name; /* of what is exchanged, the same in every class */
+    uint32_t classes; /* that come to its communicator; 0: not known */
+    bool message; /* a send or a recv: comm is that of the two stages, `pp:0-1` */
+    int64_t tag;  /* of a message: which value of which instance, forward or back */
+    Sym name;     /* of what is exchanged; of a collective's the same in every class */
     Span span;
 } CollectiveEvent;
 

@@ -158,6 +158,7 @@ uint32_t rt_check_results(uint32_t kernel)
         [PLAN_KERNEL_reduce_scatter] = R(reduce_scatter_y),
         [PLAN_KERNEL_all_reduce] = R(all_reduce_y),
         [PLAN_KERNEL_take_part] = R(take_part_y),
+        [PLAN_KERNEL_recv] = R(recv_y),
         [PLAN_KERNEL_flat_pack] = R(flat_pack_y),
         [PLAN_KERNEL_sgd] = R(sgd_w) | R(sgd_m) | R(sgd_master),
     };

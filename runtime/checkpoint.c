@@ -43,12 +43,13 @@ static bool is_training_state(const RtTensor *state)
 
 static const char *optimizer_of(const RtPlan *plan)
 {
-    for (uint64_t i = 0; i < plan->n_instrs; i++) {
-        if (plan->instrs[i].kernel == PLAN_KERNEL_adamw)
-            return "adamw";
-        if (plan->instrs[i].kernel == PLAN_KERNEL_sgd)
-            return "sgd";
-    }
+    for (uint32_t stage = 0; stage < plan->n_all; stage++)
+        for (uint64_t i = 0; i < plan->all[stage].n_instrs; i++) {
+            if (plan->all[stage].instrs[i].kernel == PLAN_KERNEL_adamw)
+                return "adamw";
+            if (plan->all[stage].instrs[i].kernel == PLAN_KERNEL_sgd)
+                return "sgd";
+        }
     return "none";
 }
 

@@ -83,10 +83,11 @@ uint32_t rt_mesh_rank(const PlanMesh *mesh, RtCoordinates at);
 uint32_t rt_mesh_axes_size(const PlanMesh *mesh, uint32_t axes);
 uint32_t rt_mesh_axes_place(const PlanMesh *mesh, uint32_t axes, uint32_t rank);
 
-/* Meets the other ranks, as the environment says (mpirun, srun, or RANK and WORLD_SIZE).
- * *out_world is NULL where the mesh has one rank. From here on ranks other than 0 keep what they
- * say to themselves. */
-Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtWorld **out_world);
+/* Meets the other ranks, which must have the same hash, as the environment says (mpirun, srun,
+ * or RANK and WORLD_SIZE). *out_world is NULL where the mesh has one rank. From here on ranks
+ * other than 0 keep what they say to themselves. */
+Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double timeout_s,
+                     RtWorld **out_world);
 /* agreed: all ranks have this status and come here; else the job ends. NULL does nothing. */
 void rt_world_close(RtWorld *world, Status status, bool agreed);
 /* The communicator that this rank is a member of. */

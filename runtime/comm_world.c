@@ -110,12 +110,12 @@ static const PlanComm everybody = {.axes =
                                        PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP};
 
 /* All ranks run the same plan, or none does. */
-static Status compare(RtWorld *world, const PlanHeader *header)
+static Status compare(RtWorld *world, uint64_t hash)
 {
     RtGroup all;
     rt_group_open(world, &everybody, "world", &all);
     uint64_t *hashes = ARENA_ARRAY(world->s->arena, uint64_t, world->size);
-    if (!rt_all_gather(&all, hashes, &header->hash, sizeof header->hash))
+    if (!rt_all_gather(&all, hashes, &hash, sizeof hash))
         return rt_world_lost(world, "comparing the ranks' plans");
     for (uint32_t r = 1; r < world->size; r++) {
         if (hashes[r] == hashes[0])
@@ -128,7 +128,8 @@ static Status compare(RtWorld *world, const PlanHeader *header)
     return STATUS_OK;
 }
 
-Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtWorld **out_world)
+Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double timeout_s,
+                     RtWorld **out_world)
 {
     PlanMesh mesh = rt_mesh(header);
     uint32_t size = rt_mesh_size(&mesh);
@@ -154,7 +155,7 @@ Status rt_world_open(Session *s, const PlanHeader *header, double timeout_s, RtW
     TRY(launch == LAUNCH_MPI ? rt_mpi_open(world) : rt_tcp_open(world));
     *out_world = world;
     hold_back(world);
-    return compare(world, header);
+    return compare(world, hash);
 }
 
 void rt_world_close(RtWorld *world, Status status, bool agreed)
@@ -184,9 +185,16 @@ void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGro
     uint32_t others = rt_mesh_axes_place(mesh, ~comm->axes, world->rank),
              size = comm->group ? comm->group : n;
     uint32_t *ranks = ARENA_ARRAY(arena, uint32_t, n), found = 0;
-    for (uint32_t r = 0; r < world->size; r++)
-        if (rt_mesh_axes_place(mesh, ~comm->axes, r) == others)
-            ranks[found++] = r;
+    for (uint32_t r = 0; r < world->size; r++) {
+        uint32_t stage = rt_mesh_at(mesh, r).pp;
+        if (rt_mesh_axes_place(mesh, ~comm->axes, r) != others ||
+            (comm->stages && !(stage < 64 && comm->stages >> stage & 1)))
+            continue;
+        if (r == world->rank && comm->stages)
+            place = found;
+        ranks[found++] = r;
+    }
+    size = comm->stages ? found : size;
     *out_group = (RtGroup){world, name, size, place % size, ranks + place / size * size,
                            ARENA_ARRAY(arena, RtTransfer, size + 1)};
 }

@@ -136,13 +136,30 @@ static void find_limits(RtData *data, const PlanInstr *instrs, uint64_t n)
     }
 }
 
+/* A pipeline's stages must draw and check the same tokens, whichever of them look them up. */
+static void find_limits_of(RtData *data, const RtPlan *plan)
+{
+    RtData there = *data;
+    there.plan = plan;
+    for (uint32_t k = 0; k < RT_INPUT_COUNT; k++) {
+        there.input[k] = NULL;
+        for (uint64_t i = 0; i < plan->n_inputs; i++)
+            if (!strcmp(rt_input_names[k], rt_plan_string(plan, plan->inputs[i].name)))
+                there.input[k] = &plan->inputs[i];
+    }
+    find_limits(&there, plan->instrs, plan->n_instrs);
+    find_limits(&there, plan->eval_instrs, plan->n_eval_instrs);
+    memcpy(data->limit, there.limit, sizeof data->limit);
+    data->ignore = there.ignore;
+}
+
 static void set_limits(RtData *data)
 {
     for (uint32_t k = 0; k < RT_INPUT_COUNT; k++)
         data->limit[k] = INT64_MAX;
     data->ignore = -100;
-    find_limits(data, data->plan->instrs, data->plan->n_instrs);
-    find_limits(data, data->plan->eval_instrs, data->plan->n_eval_instrs);
+    for (uint32_t i = 0; i < data->plan->n_all; i++)
+        find_limits_of(data, &data->plan->all[i]);
     if (data->options.vocab)
         lower_limit(data, RT_INPUT_input_ids, data->options.vocab);
     data->tokens_limit = data->limit[RT_INPUT_input_ids];

@@ -8,6 +8,7 @@ RtGroup *rt_instr_group(const RtPlan *plan, RtGroup *groups, const PlanInstr *in
 #define COMM(kernel) [PLAN_KERNEL_##kernel] = 1 + PLAN_##kernel##_comm
     static const uint32_t comm[PLAN_KERNEL_COUNT] = {
         COMM(all_gather),      COMM(reduce_scatter),    COMM(all_reduce), COMM(embed_part),
+        COMM(send),            COMM(recv),
         COMM(embed_part_grad), COMM(norm_sq),           COMM(adamw),      COMM(sgd),
         COMM(lm_loss_part),    COMM(lm_loss_part_grad), COMM(take_part),
     };

@@ -173,7 +173,9 @@ void rt_init_tensor(const RtTensors *tensors, unsigned char *arena, uint32_t ind
                    .wide = master == UINT32_MAX || master == index ? DTYPE_NONE
                                                                    : tensors->at[master].dtype,
                    .stream = rt_random_stream(seed, weight->name)};
-    job.to = arena + tensors->plan->states[tensor->state].offset +
+    if (!job.share.n)
+        return;
+    job.to = rt_tensor_at(tensors, tensor, arena) +
              job.share.at * (int64_t)dtype_bytes(tensor->dtype);
     rt_chunks_run((uint64_t)(job.share.n + CHUNK - 1) / CHUNK, fill_chunk, &job);
 }

@@ -7,10 +7,17 @@
 #include "runtime/comm.h"
 #include "runtime/plan_map.h"
 
+/* What the ranks of one stage have of a tensor. */
+typedef struct RtPart {
+    uint32_t stage, state;  /* of the stage's plan */
+    const PlanPiece *piece; /* NULL: whole on every rank of the stage */
+} RtPart;
+
 typedef struct RtTensor {
     /* without a sigil: a parameter's or buffer's; of a state without pieces the state's */
     const char *name;
-    uint32_t state, kind; /* PLAN_STATE_*: of what the state holds of it */
+    const char *state_name; /* of the state that holds it */
+    uint32_t kind; /* PLAN_STATE_*: of what the state holds of it */
     DType dtype;
     uint32_t rank;
     const int64_t *dim; /* of the whole */
@@ -20,15 +27,18 @@ typedef struct RtTensor {
     uint32_t init, line;
     double init_value;
     const char *file;
-    const PlanPiece *piece; /* NULL: whole on every rank */
+    uint32_t n_parts; /* one without a pipeline; in the order of the stages */
+    const RtPart *parts;
 } RtTensor;
 
 typedef struct RtTensors {
-    const RtPlan *plan;
+    const RtPlan *plan; /* this rank's */
     PlanMesh mesh;
     uint32_t self; /* this rank */
     uint32_t n;
-    RtTensor *at; /* in the states' order; without pieces, tensor i is state i */
+    /* of all stages, in the order of the stages and their states; without pieces and with one
+     * stage, tensor i is state i */
+    RtTensor *at;
 } RtTensors;
 
 /* What a rank holds: local elements [first, first + n) of its tp-local tensor, from the state's
@@ -42,6 +52,13 @@ typedef struct RtShare {
 
 void rt_tensors_list(Session *s, const RtWorld *world, const RtPlan *plan, RtTensors *out_tensors);
 RtShare rt_share(const RtTensors *tensors, const RtTensor *tensor, uint32_t rank);
+/* What the stage has of it; NULL: nothing. */
+const RtPart *rt_tensor_part(const RtTensor *tensor, uint32_t stage);
+/* Where this rank's state begins that holds its share; NULL: it has none. */
+unsigned char *rt_tensor_at(const RtTensors *tensors, const RtTensor *tensor,
+                            const unsigned char *arena);
+/* Does every rank that writes files have all of it? */
+bool rt_tensor_is_whole(const RtTensor *tensor);
 /* Where the share's i-th element is in the whole, and how many stand beside each other from
  * there; -1: padding. */
 int64_t rt_share_at(const RtShare *share, int64_t i, int64_t *out_n);

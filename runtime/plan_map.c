@@ -101,6 +101,9 @@ static uint64_t mesh_size(const PlanMesh *m, uint32_t axes)
 
 static uint64_t members(const Reader *r, const PlanComm *comm)
 {
+    if (comm->stages)
+        return (uint64_t)__builtin_popcountll(comm->stages) *
+               mesh_size(&r->plan->header->mesh, comm->axes & ~(uint32_t)PLAN_AXIS_PP);
     return comm->group ? comm->group : mesh_size(&r->plan->header->mesh, comm->axes);
 }
 
@@ -115,6 +118,8 @@ static const char *comm_fault(const Reader *r, uint32_t kernel, const PlanParam 
         COMM(reduce_scatter, 1 + PLAN_reduce_scatter_ranks),
         COMM(all_reduce, 1 + PLAN_all_reduce_ranks),
         COMM(take_part, 1 + PLAN_take_part_ranks),
+        COMM(send, 1 + PLAN_send_ranks),
+        COMM(recv, 1 + PLAN_recv_ranks),
         COMM(embed_part, 0),
         COMM(embed_part_grad, 0),
         COMM(lm_loss_part, 0),
@@ -162,6 +167,10 @@ static const char *comm_record_fault(const Reader *r, const PlanComm *comm)
         return "its name lies outside the strings";
     if (comm->axes & ~(uint32_t)(PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP))
         return "an axis of it does not exist";
+    uint32_t pp = r->plan->header->mesh.pp, stage = r->plan->header->stage;
+    if (comm->stages && (!(comm->axes & PLAN_AXIS_PP) || comm->group || stage > 63 ||
+                         (pp < 64 && comm->stages >> pp) || !(comm->stages >> stage & 1)))
+        return "its stages do not exist, or this one is not among them";
     return comm->group && n % comm->group ? "its groups do not divide its members" : NULL;
 }
 
@@ -180,6 +189,17 @@ static const char *split_fault(const PlanPiece *piece)
                : "its parts are not the whole dim";
 }
 
+static const char *narrow_fault(const PlanPiece *piece)
+{
+    if (piece->narrow == PLAN_WHOLE)
+        return NULL;
+    if (piece->narrow >= piece->rank || piece->split != PLAN_WHOLE || piece->narrow_size < 1 ||
+        piece->narrow_begin < 0 || piece->narrow_size > piece->dim[piece->narrow] ||
+        piece->narrow_begin > piece->dim[piece->narrow] - piece->narrow_size)
+        return "the run of a dim that it has does not exist";
+    return NULL;
+}
+
 static const char *piece_fault(const Reader *r, const PlanPiece *piece)
 {
     const RtPlan *plan = r->plan;
@@ -195,11 +215,13 @@ static const char *piece_fault(const Reader *r, const PlanPiece *piece)
     if (dims_bytes(state->dtype, piece->rank, piece->dim) == UINT64_MAX)
         return "its dims are impossible";
     const char *fault = split_fault(piece);
+    fault = fault ? fault : narrow_fault(piece);
     if (fault)
         return fault;
     for (uint32_t i = 0; i < piece->rank; i++)
-        local = rt_size_mul(local, i == piece->split ? piece->outer * piece->chunk * piece->inner
-                                                     : piece->dim[i]);
+        local = rt_size_mul(local, i == piece->split    ? piece->outer * piece->chunk * piece->inner
+                                   : i == piece->narrow ? piece->narrow_size
+                                                        : piece->dim[i]);
     if (local != piece->numel || piece->begin < 0 || piece->begin > whole - local)
         return "it ends outside its state";
     return NULL;
@@ -414,6 +436,8 @@ static Status check_header(Reader *r)
         return bad(r, "its arena or its workers' scratch has an impossible size");
     if (h->target > PLAN_TARGET_CUDA)
         return bad(r, "its target does not exist");
+    if (h->stage && h->stage >= h->mesh.pp)
+        return bad(r, "its stage does not exist");
     if (h->library_workspace_bytes &&
         (h->library_workspace % 256 ||
          !in_arena(r, h->library_workspace, h->library_workspace_bytes)))
@@ -470,10 +494,70 @@ static Status check_records(Reader *r)
 Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels,
                    RtPlan *out_plan)
 {
-    *out_plan = (RtPlan){0};
+    *out_plan = (RtPlan){.all = out_plan, .n_all = 1};
     Reader r = {s, bytes, n_bytes, n_native_kernels, out_plan};
     TRY(map_header(&r));
     TRY(map_tables(&r));
     TRY(check_header(&r));
     return check_records(&r);
+}
+
+/* -- the plans of a program -- */
+
+static Status bad_program(Session *s, const char *what)
+{
+    diag(s, no_span, plan_bad, what);
+    return STATUS_ENV;
+}
+
+static uint64_t plan_bytes_at(const StepProgram *program, uint64_t at)
+{
+    const PlanHeader *header = (const void *)((const char *)program->plan + at);
+    uint64_t left = program->plan_bytes - at;
+    bool whole = left >= sizeof *header && header->total_bytes >= sizeof *header &&
+                 header->total_bytes < left && header->total_bytes % 8 == 0;
+    return whole ? header->total_bytes : left;
+}
+
+static bool same_mesh(const PlanMesh *a, const PlanMesh *b)
+{
+    return a->tp == b->tp && a->dp == b->dp && a->dpr == b->dpr && a->pp == b->pp;
+}
+
+Status rt_plans_map(Session *s, const StepProgram *program, const RtPlan **out_plans)
+{
+    uint32_t n = 1;
+    uint64_t at = 0;
+    if (program->plan_bytes >= sizeof(PlanHeader)) {
+        const PlanHeader *first = program->plan;
+        n = first->mesh.pp > 1 ? first->mesh.pp : 1;
+    }
+    if (n > program->plan_bytes / sizeof(PlanHeader) + 1)
+        return bad_program(s, "it has fewer plans than stages");
+    RtPlan *plans = ARENA_ARRAY(s->arena, RtPlan, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i && at == program->plan_bytes)
+            return bad_program(s, "it has fewer plans than stages");
+        uint64_t bytes =
+            n > 1 ? plan_bytes_at(program, at) : program->plan_bytes;
+        TRY(rt_plan_map(s, (const char *)program->plan + at, bytes, program->n_kernels, &plans[i]));
+        plans[i].all = plans;
+        plans[i].n_all = n;
+        at += bytes;
+        if (n > 1 && (plans[i].header->stage != i ||
+                      !same_mesh(&plans[i].header->mesh, &plans[0].header->mesh)))
+            return bad_program(s, "its stages do not belong together");
+    }
+    if (at != program->plan_bytes)
+        return bad_program(s, "it has more plans than stages");
+    *out_plans = plans;
+    return STATUS_OK;
+}
+
+uint64_t rt_plans_hash(const RtPlan *plans)
+{
+    uint64_t hash = plans[0].header->hash;
+    for (uint32_t i = 1; i < plans[0].n_all; i++)
+        hash = map_hash(&plans[i].header->hash, sizeof hash, hash);
+    return hash;
 }

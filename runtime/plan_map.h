@@ -23,6 +23,8 @@ typedef struct RtPlan {
     const char *strings;
     uint64_t n_instrs, n_eval_instrs, n_tensors, n_params, n_deaths, n_states, n_inputs, n_kept,
         n_grads, n_outside, n_comms, n_pieces, n_strings;
+    const struct RtPlan *all; /* of a pipeline: the plans of all stages; else this one */
+    uint32_t n_all;
 } RtPlan;
 
 /* Checks everything that running relies on: magic, version, hash, table bounds, string terminators,
@@ -30,6 +32,11 @@ typedef struct RtPlan {
  * kernels' own formulas. A bad plan is one diagnostic that names the record, and STATUS_ENV. */
 Status rt_plan_map(Session *s, const void *bytes, uint64_t n_bytes, uint64_t n_native_kernels,
                    RtPlan *out_plan);
+
+/* All plans of a program, one per stage of its pipeline; all of them in memory of the session. */
+Status rt_plans_map(Session *s, const StepProgram *program, const RtPlan **out_plans);
+/* Of all plans together: what ranks compare. */
+uint64_t rt_plans_hash(const RtPlan *plans);
 
 static inline const char *rt_plan_string(const RtPlan *plan, uint32_t at)
 {

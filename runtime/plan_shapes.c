@@ -368,6 +368,29 @@ static void shape_take_part(Question *q)
         refuse(q, "taking a part changes the dtype");
 }
 
+static void shape_message(Question *q, int64_t ranks, int64_t peer)
+{
+    dense(q, 0);
+    if (peer < 0 || peer >= ranks)
+        refuse(q, "the other end of a message is no member");
+}
+
+static void shape_send(Question *q)
+{
+    COUNT(send, ranks);
+    COUNT(send, count);
+    MUST(send, x, count, UINT32_MAX);
+    shape_message(q, ranks, q->p[PLAN_send_peer].i);
+}
+
+static void shape_recv(Question *q)
+{
+    COUNT(recv, ranks);
+    COUNT(recv, count);
+    MUST(recv, y, count, UINT32_MAX);
+    shape_message(q, ranks, q->p[PLAN_recv_peer].i);
+}
+
 static void shape_flat_pack(Question *q)
 {
     int64_t n = q->p[PLAN_flat_pack_n].i, total = 0;

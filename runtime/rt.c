@@ -28,11 +28,15 @@ static double get_f64(const Rt *rt, uint64_t offset)
 
 /* -- opening -- */
 
-/* The first instruction that changes a parameter: all gradients are there then, for the norm has
- * read them. */
+/* Behind the norm, which has read all gradients; a plan without one: the first instruction that
+ * changes a parameter. */
 static uint64_t first_update(const RtPlan *plan)
 {
-    uint64_t i = 0;
+    uint64_t i = plan->n_instrs;
+    while (i && plan->instrs[i - 1].kernel != PLAN_KERNEL_grad_norm)
+        i--;
+    if (i)
+        return i;
     while (i < plan->n_instrs && plan->instrs[i].kernel != PLAN_KERNEL_adamw &&
            plan->instrs[i].kernel != PLAN_KERNEL_sgd)
         i++;
@@ -102,9 +106,11 @@ static Status open_world(Rt *rt)
     PlanMesh mesh = rt_mesh(plan->header);
     rt->n_data = rt_mesh_axes_size(&mesh, DATA_AXES);
     rt->agreed = true;
-    TRY(rt_world_open(rt->s, plan->header, rt->settings.timeout_minutes * 60, &rt->world));
+    TRY(rt_world_open(rt->s, plan->header, rt_plans_hash(plan->all),
+                      rt->settings.timeout_minutes * 60, &rt->world));
     if (!rt->world)
         return STATUS_OK;
+    rt->plan = plan->all[rt_mesh_at(&mesh, rt->world->rank).pp];
     rt->data_rank = rt_mesh_axes_place(&mesh, DATA_AXES, rt->world->rank);
     rt->groups = ARENA_ARRAY(rt->s->arena, RtGroup, plan->n_comms);
     for (uint64_t i = 0; i < plan->n_comms; i++)
@@ -137,11 +143,13 @@ static Status open_all(Rt *rt, const RtConfig *config)
         diag(s, no_span, run_target);
         return STATUS_ENV;
     }
-    TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &rt->plan));
-    const PlanHeader *header = rt->plan.header;
-    TRY(rt_settings_read(s, rt_plan_string(&rt->plan, header->settings), &rt->settings));
+    const RtPlan *plans;
+    TRY(rt_plans_map(s, program, &plans));
+    rt->plan = plans[0];
+    TRY(rt_settings_read(s, rt_plan_string(&rt->plan, rt->plan.header->settings), &rt->settings));
     TRY(open_world(rt));
     TRY(opened); /* the other ranks, which may have a device, are told */
+    const PlanHeader *header = rt->plan.header;
     TRY(rt_pool_new(s, threads_of(rt, config), header->thread_scratch_bytes, &rt->pool));
     TRY(rt_arena_map(s, header->arena_bytes, &rt->arena));
     rt->seed_given = config->seed != NULL;

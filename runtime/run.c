@@ -211,10 +211,15 @@ static Status describe_device(Session *s, const StepProgram *program, const RtPl
 static Status describe(Session *s, const StepProgram *program, const RtDeviceKind *device,
                        const RtOptions *o)
 {
-    RtPlan plan;
-    TRY(rt_plan_map(s, program->plan, program->plan_bytes, program->n_kernels, &plan));
-    rt_describe(&plan, o->threads != RT_OPTION_ABSENT ? (uint32_t)o->threads : rt_cpus(), stdout);
-    return device ? describe_device(s, program, &plan, device) : STATUS_OK;
+    const RtPlan *plans;
+    TRY(rt_plans_map(s, program, &plans));
+    for (uint32_t i = 0; i < plans->n_all; i++) {
+        if (plans->n_all > 1)
+            printf("stage | %u of %u\n", i, plans->n_all);
+        rt_describe(&plans[i], o->threads != RT_OPTION_ABSENT ? (uint32_t)o->threads : rt_cpus(),
+                    stdout);
+    }
+    return device ? describe_device(s, program, plans, device) : STATUS_OK;
 }
 
 Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *kernels, int argc,

@@ -215,7 +215,9 @@ void rt_tensor_fill(const RtTensors *tensors, uint32_t i, unsigned char *arena,
                  .dtype = tensor->dtype,
                  .wide = master == UINT32_MAX ? DTYPE_NONE : tensors->at[master].dtype,
                  .from = from};
-    copy.to = arena + tensors->plan->states[tensor->state].offset +
+    if (!copy.share.n)
+        return;
+    copy.to = rt_tensor_at(tensors, tensor, arena) +
               copy.share.at * (int64_t)dtype_bytes(tensor->dtype);
     rt_chunks_run((uint64_t)(copy.share.n + CHUNK - 1) / CHUNK, copy_chunk, &copy);
 }
@@ -242,7 +244,7 @@ static void name_the_rest(Session *s, RtWeights *weights)
         if (tensor->kind != PLAN_STATE_MASTER && tensor->kind != PLAN_STATE_MOMENT1 &&
             tensor->kind != PLAN_STATE_MOMENT2)
             continue;
-        const char *name = rt_plan_string(tensors->plan, tensors->plan->states[tensor->state].name);
+        const char *name = tensor->state_name;
         const char *dot = strrchr(name, '.');
         weights->file_names[i] =
             arena_printf(s->arena, "%s.%s", dot ? dot + 1 : name, weights->file_names[tensor->of]);
@@ -326,7 +328,7 @@ RtOutTensor rt_tensor_out(Arena *scratch, RtWorld *world, const RtTensors *tenso
 {
     const RtTensor *tensor = &tensors->at[i];
     RtOutTensor out = rt_out_tensor(name, dtype, tensor->rank, tensor->dim, base);
-    if (!tensor->piece)
+    if (rt_tensor_is_whole(tensor))
         return out;
     RtGather *gather = ARENA_NEW(scratch, RtGather);
     *gather = (RtGather){world, tensors, tensor, base, out.element_bytes};
@@ -342,5 +344,5 @@ RtOutTensor rt_weights_out(Arena *scratch, RtWorld *world, const unsigned char *
     const RtTensors *tensors = &weights->tensors;
     const RtTensor *tensor = &tensors->at[i];
     return rt_tensor_out(scratch, world, tensors, i, tensor->dtype, weights->file_names[i],
-                         arena + tensors->plan->states[tensor->state].offset);
+                         rt_tensor_at(tensors, tensor, arena));
 }

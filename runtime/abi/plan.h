@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { PLAN_MAGIC = 0x70657473 /* "step" */, PLAN_VERSION = 2, PLAN_MAX_RANK = 5 };
+enum { PLAN_MAGIC = 0x70657473 /* "step" */, PLAN_VERSION = 3, PLAN_MAX_RANK = 5 };
 
 #define PLAN_ABSENT UINT64_MAX
 
@@ -101,8 +101,10 @@ enum {
 };
 
 /* -- more than one rank: world = pp * dpr * dp * tp ranks; rank = ((stage * dpr + r) * dp + d) *
- * tp + t. Every rank runs this plan; what depends on a rank's coordinates (members of
- * communicators, pieces of states, rows of the batch) the runtime derives from them -- */
+ * tp + t. Each stage has a plan of its own; a program's plans stand one behind the other, in the
+ * order of the stages. Every rank of a stage runs its plan; what depends on a rank's coordinates
+ * (members of communicators, pieces of states, rows of the batch) the runtime derives from them
+ * -- */
 
 typedef struct PlanMesh { /* 0 is 1 */
     uint32_t tp, dp, dpr, pp;
@@ -112,11 +114,12 @@ enum { PLAN_AXIS_TP = 1, PLAN_AXIS_DP = 2, PLAN_AXIS_DPR = 4, PLAN_AXIS_PP = 8 }
 
 /* The ranks that differ in these axes alone, in the order of their ranks. With a `group`, each
  * run of so many neighbours among them is a communicator of its own (tp ranks that hold the same
- * kv heads). */
+ * kv heads). With `stages`, of those along pp only the ones whose bit is set. */
 typedef struct PlanComm {
     uint32_t axes; /* PLAN_AXIS_* */
     uint32_t name;
     uint32_t group, pad; /* 0: all */
+    uint64_t stages;     /* 0: all */
 } PlanComm;
 
 /* Which part of a checkpoint's tensor a state holds. A state without pieces is whole, and equal
@@ -135,7 +138,11 @@ typedef struct PlanPiece {
     uint32_t flat; /* PLAN_AXIS_DP | PLAN_AXIS_DPR; 0: the state is the whole unit, tp-local */
     uint32_t rank; /* of the whole tensor, and */
     int64_t dim[PLAN_MAX_RANK];
-    uint32_t split, pad; /* the dim that tp divides; PLAN_WHOLE: none */
+    uint32_t split; /* the dim that tp divides; PLAN_WHOLE: none */
+    /* A stage of a pipeline may have only a run of one dim, [narrow_begin, narrow_begin +
+     * narrow_size); PLAN_WHOLE: all of it. tp does not divide such a tensor. */
+    uint32_t narrow;
+    int64_t narrow_begin, narrow_size;
     int64_t outer, parts, chunk, inner; /* with PLAN_WHOLE: 1 each, not read */
     int64_t begin, numel; /* in the unit; of the tp-local tensor */
     uint32_t init, kind;  /* IrInitKind's value; PLAN_STATE_PARAM or PLAN_STATE_BUFFER */
@@ -214,7 +221,7 @@ typedef struct PlanHeader {
     /* target cuda: in the arena, for matrix products */
     uint64_t library_workspace, library_workspace_bytes;
     uint32_t target; /* PlanTarget */
-    uint32_t pad;
+    uint32_t stage;  /* of a pipeline: below mesh.pp */
     /* strings: the definition's name; the config.json that a save writes */
     uint32_t model, model_config;
     /* string: JSON, the recipe as the runtime needs it (docs/recipes.md) */
@@ -265,7 +272,7 @@ typedef struct StepCudaKernel {
 } StepCudaKernel;
 
 typedef struct StepProgram { /* the executable's one exported object: `step_program` */
-    const void *plan;
+    const void *plan; /* of a pipeline: all stages' plans */
     uint64_t plan_bytes;
     const StepKernel *kernels;           /* target cpu */
     const StepCudaKernel *cuda_kernels;  /* target cuda; n_kernels of either */

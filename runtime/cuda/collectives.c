@@ -230,3 +230,25 @@ Status rt_cuda_launch_all_reduce(RtCuda *cuda, const RtCall *call)
     }
     return STATUS_OK;
 }
+
+/* -- messages between the stages of a pipeline -- */
+
+Status rt_cuda_launch_send(RtCuda *cuda, const RtCall *call)
+{
+    Exchange x;
+    if (cuda->rehearsing)
+        return STATUS_OK;
+    TRY(open_exchange(cuda, call, PLAN_send_comm, call->tensor[PLAN_T_send_x].dtype, &x));
+    return send(&x, call->at[PLAN_T_send_x], (uint64_t)call->param[PLAN_send_count].i * x.size,
+                (uint32_t)call->param[PLAN_send_peer].i);
+}
+
+Status rt_cuda_launch_recv(RtCuda *cuda, const RtCall *call)
+{
+    Exchange x;
+    if (cuda->rehearsing)
+        return STATUS_OK;
+    TRY(open_exchange(cuda, call, PLAN_recv_comm, call->tensor[PLAN_T_recv_y].dtype, &x));
+    return receive(&x, call->at[PLAN_T_recv_y], (uint64_t)call->param[PLAN_recv_count].i * x.size,
+                   (uint32_t)call->param[PLAN_recv_peer].i);
+}

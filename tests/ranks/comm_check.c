@@ -142,7 +142,7 @@ int main(int argc, char **argv)
     RtWorld *world;
     const char *odd = getenv("ODD_RANK"), *rank = getenv("RANK");
     header.hash = odd && rank && !strcmp(odd, rank) ? 2 : 1;
-    Status status = rt_world_open(s, &header, argc > 4 ? 3 : 60, &world);
+    Status status = rt_world_open(s, &header, header.hash, argc > 4 ? 3 : 60, &world);
     if (status == STATUS_OK && argc > 4 && world->rank == 1) {
         if (!strcmp(argv[4], "dies"))
             _exit(9);

@@ -79,6 +79,28 @@ void rt_take_part_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *
         rt_view_zero(call->at[PLAN_T_take_part_y], y, given, end - given);
 }
 
+void rt_send_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    uint64_t bytes = (uint64_t)call->param[PLAN_send_count].i *
+                     dtype_bytes((DType)call->tensor[PLAN_T_send_x].dtype);
+    check(call, rt_send(call->group, (uint32_t)call->param[PLAN_send_peer].i,
+                        call->at[PLAN_T_send_x], bytes));
+}
+
+void rt_recv_run(const RtCall *call, uint32_t phase, uint64_t chunk, void *scratch)
+{
+    (void)phase;
+    (void)chunk;
+    (void)scratch;
+    uint64_t bytes = (uint64_t)call->param[PLAN_recv_count].i *
+                     dtype_bytes((DType)call->tensor[PLAN_T_recv_y].dtype);
+    check(call, rt_receive(call->group, (uint32_t)call->param[PLAN_recv_peer].i,
+                           call->at[PLAN_T_recv_y], bytes));
+}
+
 /* -- flat_pack: a phase per part, with the zeros behind it -- */
 
 static int64_t part_begin(const RtCall *call, uint32_t part)

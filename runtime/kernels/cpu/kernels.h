@@ -48,6 +48,8 @@ RT_RUN(all_gather);
 RT_RUN(reduce_scatter);
 RT_RUN(all_reduce);
 RT_CHUNKS(take_part);
+RT_RUN(send);
+RT_RUN(recv);
 RT_PHASES(flat_pack);
 
 #undef RT_RUN

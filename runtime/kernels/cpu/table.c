@@ -61,6 +61,8 @@ const RtKernel rt_kernels[PLAN_KERNEL_COUNT] = {
     [PLAN_KERNEL_reduce_scatter] = {"reduce_scatter", NULL, NULL, rt_reduce_scatter_run},
     [PLAN_KERNEL_all_reduce] = {"all_reduce", NULL, NULL, rt_all_reduce_run},
     [PLAN_KERNEL_take_part] = {"take_part", NULL, rt_take_part_chunks, rt_take_part_run},
+    [PLAN_KERNEL_send] = {"send", NULL, NULL, rt_send_run},
+    [PLAN_KERNEL_recv] = {"recv", NULL, NULL, rt_recv_run},
     [PLAN_KERNEL_flat_pack] = {"flat_pack", rt_flat_pack_phases, rt_flat_pack_chunks,
                                rt_flat_pack_run},
 };
