@@ -511,6 +511,29 @@ static void each_region(Planned *p, const IrGraph *g, bool run)
     }
 }
 
+/* A file has a module per stage of a pipeline, one behind the other; all share the kernels. */
+static void each_module(Planned *p, const Source *whole, bool run)
+{
+    const char *text = whole->text;
+    while (text) {
+        const char *next = strstr(text + 1, "\n# stage ");
+        Source part = *whole;
+        part.length = next ? (size_t)(next + 1 - text) : strlen(text);
+        part.text = arena_strndup(p->s->arena, text, part.length);
+        text = next ? next + 1 : NULL;
+        assert_int_equal(ir_parse(p->s, &part, &p->m), STATUS_OK);
+        p->bytes = p->m->arena_bytes;
+        for (uint32_t i = 0; i < 2; i++)
+            p->memory[i] = calloc(1, p->bytes);
+        const IrGraph *step = ir_graph_find(p->m, "step"), *eval = ir_graph_find(p->m, "eval");
+        each_region(p, step, run);
+        if (eval && !run)
+            each_region(p, eval, false);
+        free(p->memory[0]);
+        free(p->memory[1]);
+    }
+}
+
 static void check_planned(void **state)
 {
     static Planned p;
@@ -521,22 +544,13 @@ static void check_planned(void **state)
     p.d.keep = words[1];
     p.args = words[1] ? fopen(arena_printf(p.s->arena, "%s.args", words[1]), "w") : NULL;
     assert_int_equal(session_read_source(p.s, words[0], no_span, &source), STATUS_OK);
-    assert_int_equal(ir_parse(p.s, &source, &p.m), STATUS_OK);
-    p.bytes = p.m->arena_bytes;
-    const IrGraph *step = ir_graph_find(p.m, "step"), *eval = ir_graph_find(p.m, "eval");
-    for (uint32_t i = 0; i < 2; i++)
-        p.memory[i] = calloc(1, p.bytes);
-    each_region(&p, step, false);
-    if (eval)
-        each_region(&p, eval, false);
+    each_module(&p, &source, false);
     if (p.args)
         fclose(p.args);
     device_load(&p.d);
     if (!p.d.keep)
-        each_region(&p, step, true);
+        each_module(&p, &source, true);
     printf("%u kernels\n", p.d.n_kernels);
-    free(p.memory[0]);
-    free(p.memory[1]);
     device_free(&p.d);
 }
 
