@@ -41,17 +41,21 @@ start() {
     shift 3
     port=$((port + 1))
     rm -f "$work/$name.jsonl"
+    case " $* " in
+    *" --bench "*) ;;
+    *) set -- --log "$work/$name.jsonl" "$@" ;;
+    esac
     rank=$world pids=
     while [ "$rank" -gt 0 ]; do
         rank=$((rank - 1))
         log=$out/$name.log
         [ "$rank" -eq 0 ] || log=$out/$name.rank$rank.log
         if [ "$world" -eq 1 ]; then
-            timeout 200 "$dir/steps/$step.step" --log "$work/$name.jsonl" "$@" >"$log" 2>&1 &
+            timeout 200 "$dir/steps/$step.step" "$@" >"$log" 2>&1 &
         else
             RANK=$rank WORLD_SIZE=$world LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$world \
                 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 200 "$dir/steps/$step.step" \
-                --log "$work/$name.jsonl" "$@" >"$log" 2>&1 &
+                "$@" >"$log" 2>&1 &
         fi
         pids="$pids $!"
     done
