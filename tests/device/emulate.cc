@@ -299,13 +299,11 @@ void emulated_phase_wait(void *barrier, int parity)
 
 /* -- products by groups of warps -- */
 
-/* Element (row, column) of a tile of bf16 in the 128-byte swizzle, whose descriptor is `b`. Rows
- * are 128 bytes, eight of them 1024 from the next eight; `b` begins at a row, or inside one. */
-static float group_element(uint64_t b, int row, int column)
+/* Element (row, column) of a tile of bf16 in the 128-byte swizzle, at 16 `b`. Rows are 128 bytes,
+ * eight of them 1024 from the next eight; it begins at a row, or inside one. */
+static float group_element(uint32_t b, int row, int column)
 {
-    if (b >> 62 != 1 || (b >> 32 & 0x3fff) != 1024 / 16)
-        fail("a descriptor of another layout");
-    uint32_t begin = (uint32_t)(b & 0x3fff) * 16;
+    uint32_t begin = (b & 0x3fff) * 16;
     uint32_t at = begin + (uint32_t)row * 128 + (uint32_t)column * 2;
     if ((begin % 128 + (uint32_t)column * 2) >= 128)
         fail("a product's operand is wider than its rows");

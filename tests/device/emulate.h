@@ -74,7 +74,7 @@ void emulated_phase_wait(void *barrier, int parity);
 struct EmulatedGroup { /* a product of a warp's 16 rows, from every lane's registers */
     float *d[EMULATED_WARP];
     const uint32_t *a[EMULATED_WARP];
-    uint64_t b;
+    uint32_t b;
     int columns;
     bool trans, add;
 };
@@ -118,6 +118,11 @@ static inline void bar_sync(int barrier, int threads)
 static inline int block_again()
 {
     return (int)emulated_block.x;
+}
+
+static inline int thread_again()
+{
+    return (int)emulated_thread();
 }
 
 /* -- warps -- */
@@ -457,11 +462,11 @@ template <int NT> static inline void group_pin(float (&)[NT][4])
 struct EmulatedGroupLane {
     float *d;
     const uint32_t *a;
-    uint64_t b;
+    uint32_t b;
 };
 
 template <bool TRANS, bool ADD, int NT>
-static inline void group_mma(float (&d)[NT][4], const uint32_t (&a)[4], uint64_t b)
+static inline void group_mma(float (&d)[NT][4], const uint32_t (&a)[4], uint32_t b)
 {
     EmulatedGroupLane mine = {&d[0][0], a, b};
     emulated_warp(

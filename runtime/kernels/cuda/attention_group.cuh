@@ -12,7 +12,6 @@
 constexpr int GROUP_ROWS = 64, GROUP_OWN = 2 * GROUP_ROWS, GROUP_DIM = 64; /* per group; item */
 constexpr int GROUP_THREADS = 384, GROUP_COMPUTING = 8; /* threads; warps that compute */
 constexpr int GROUP_REGISTERS = 240, GROUP_COPYING_REGISTERS = 24; /* of three times 168 */
-constexpr int GROUP_ITEMS_AT_ONCE = 256;     /* of heads whose tensors stay in the L2 cache */
 constexpr int GROUP_LD = GROUP_DIM + 8;      /* of results on their way out */
 
 /* Byte offset of 16 bytes in a tile. */
@@ -21,25 +20,32 @@ __device__ inline int swizzled(int row, int chunk)
     return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-/* A tile's descriptor: rows of 128 bytes, eight of them 1024 bytes from the next eight. */
-__device__ inline uint64_t tile_descriptor(const void *tile)
+/* A value that all lanes of a warp have, for the compiler to know it. */
+__device__ inline int uniform(int value)
 {
-    return (1ull << 62) | (uint64_t)(1024 / 16) << 32 | 1ull << 16 |
-           (uint64_t)((shared_address(tile) & 0x3ffff) >> 4);
+    return __shfl_sync(ALL_LANES, value, 0);
+}
+
+/* As group_mma takes a tile. */
+__device__ inline uint32_t tile_place(const void *tile)
+{
+    return (uint32_t)uniform((int)(shared_address(tile) >> 4 | 1u << 16));
 }
 
 /* The next 16 of k: along a row, or 16 rows on. */
-constexpr uint64_t ALONG_ROW = 32 / 16, ALONG_ROWS = 16 * 128 / 16;
+constexpr uint32_t ALONG_ROW = 32 / 16, ALONG_ROWS = 16 * 128 / 16;
 
 /* -- the queue -- */
 
-/* The item's place: tiles of some heads at a time, the longest first. all: (batch, head) pairs. */
-template <bool QUERIES> __device__ inline void group_place(const CudaAttention &x, int item,
-                                                           int &first, int &b, int &head)
+/* The item's place: tiles of `at_once` heads, the longest first, then of the next heads. Few heads
+ * keep what they stream in the L2 cache; all heads balance best. */
+template <bool QUERIES>
+__device__ inline void group_place(const CudaAttention &x, int item, int at_once, int &first,
+                                   int &b, int &head)
 {
     int tiles = (x.seq + GROUP_OWN - 1) / GROUP_OWN, heads = QUERIES ? x.heads : x.kv_heads,
-        all = x.batch * heads, at_once = max(1, GROUP_ITEMS_AT_ONCE / tiles),
-        section = item / (at_once * tiles), of_section = min(at_once, all - section * at_once),
+        all = x.batch * heads, section = item / (at_once * tiles),
+        of_section = min(at_once, all - section * at_once),
         rest = item - section * at_once * tiles, tile = rest / of_section,
         which = section * at_once + rest % of_section;
     first = (QUERIES ? tiles - 1 - tile : tile) * GROUP_OWN;
@@ -82,15 +88,40 @@ __device__ inline void copy_tile(unsigned char *to, const bf16 *from, int64_t ro
 /* The group's 64 own rows as the left operand, from a tile of GROUP_OWN rows. */
 __device__ inline void load_own(uint32_t (&a)[4][4], const unsigned char *tile)
 {
-    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x / WARP * 16 + lane % 16;
+    int thread = thread_again(), lane = thread % WARP, row = thread / WARP * 16 + lane % 16;
 #pragma unroll
     for (int k = 0; k < 4; k++)
         ldmatrix(a[k], (const bf16 *)(tile + swizzled(row, k * 2 + lane / 16)));
 }
 
+/* A warp's 16 rows of a result, times `factor`, through its own part of `out`. first: of them. */
+__device__ inline void store_own(unsigned char *out, const float (&c)[8][4],
+                                 const float (&factor)[2], bf16 *to, int64_t row_stride, int first,
+                                 int seq, int dim)
+{
+    int thread = thread_again(), lane = thread % WARP;
+    bf16 *stage = (bf16 *)out + thread / WARP * 16 * GROUP_LD;
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *(uint32_t *)(stage + (half * 8 + lane / 4) * GROUP_LD + n * 8 + lane % 4 * 2) =
+                pack_bf16(c[n][half * 2] * factor[half], c[n][half * 2 + 1] * factor[half]);
+    __syncwarp();
+    int row = lane / 8, at = lane % 8 * 8;
+    bf16 *to_row = to + (int64_t)(first + row) * row_stride + at;
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+        if (first + row + i < seq && at < dim)
+            *(uint4 *)to_row = *(const uint4 *)(stage + (row + i) * GROUP_LD + at);
+        to_row += 4 * row_stride;
+    }
+}
+
 /* d = a b^T over the head size: b a tile [NT * 8 columns][GROUP_DIM]. */
 template <int NT>
-__device__ inline void group_scores(float (&d)[NT][4], const uint32_t (&a)[4][4], uint64_t b)
+__device__ inline void group_scores(float (&d)[NT][4], const uint32_t (&a)[4][4], uint32_t b)
 {
     group_mma<false, false>(d, a[0], b);
 #pragma unroll
@@ -100,7 +131,7 @@ __device__ inline void group_scores(float (&d)[NT][4], const uint32_t (&a)[4][4]
 
 /* d += a b over K * 16 rows of b: a tile [rows][GROUP_DIM]. */
 template <int K>
-__device__ inline void group_product(float (&d)[8][4], const uint32_t (&a)[K][4], uint64_t b)
+__device__ inline void group_product(float (&d)[8][4], const uint32_t (&a)[K][4], uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < K; k++)

@@ -7,6 +7,8 @@
 
 #include "runtime/kernels/cuda/attention_group.cuh"
 
+constexpr int GROUP_GRAD_ITEMS = 256; /* of heads at once */
+
 /* Own rows: k and v, or q and grad; tiles: q and grad with their statistics, or k and v. */
 struct GroupGradShape {
     static constexpr int N = 64, STAGES = 4;
@@ -62,7 +64,8 @@ template <bool QUERIES> struct GroupGrad {
 
     __device__ inline void open(int item)
     {
-        group_place<QUERIES>(x, item, first, b, head);
+        int tiles = (x.seq + GROUP_OWN - 1) / GROUP_OWN;
+        group_place<QUERIES>(x, item, max(1, GROUP_GRAD_ITEMS / tiles), first, b, head);
         head_first = QUERIES ? head / x.group : head * x.group;
         heads = QUERIES ? 1 : x.group;
         begin = (QUERIES ? keys_begin(x, first) : queries_begin(x, first)) / S::N * S::N;
@@ -191,11 +194,24 @@ struct GradStatistics {
     const float *at;
 };
 
-/* Scores to probabilities. own: the thread's first row. */
+/* Zeros where the query does not see the key. own: the thread's first row. */
 template <bool QUERIES>
-__device__ inline void grad_probabilities(const CudaAttention &x, const GradStatistics &of,
-                                          float (&s)[8][4], float unit, bool all_seen, int own,
-                                          int at)
+__device__ inline void grad_mask(const CudaAttention &x, float (&s)[8][4], int own, int at)
+{
+    int pair = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int mine = own + i / 2 * 8, other = at + n * 8 + pair + i % 2;
+            int q = QUERIES ? mine : other, k = QUERIES ? other : mine;
+            s[n][i] = k > row_low(x, q) && k <= row_high(x, q) ? s[n][i] : 0.0f;
+        }
+}
+
+/* Scores to probabilities. */
+template <bool QUERIES>
+__device__ inline void grad_probabilities(const GradStatistics &of, float (&s)[8][4], float unit)
 {
     int pair = (int)threadIdx.x % 4 * 2;
 #pragma unroll
@@ -209,16 +225,6 @@ __device__ inline void grad_probabilities(const CudaAttention &x, const GradStat
         for (int i = 0; i < 4; i++)
             s[n][i] = exp2_fast(s[n][i] * unit - lse[QUERIES ? i / 2 : i % 2]);
     }
-    if (all_seen)
-        return;
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int mine = own + i / 2 * 8, other = at + n * 8 + pair + i % 2;
-            int q = QUERIES ? mine : other, k = QUERIES ? other : mine;
-            s[n][i] = k > row_low(x, q) && k <= row_high(x, q) ? s[n][i] : 0.0f;
-        }
 }
 
 /* Gradients of the scores, but for their scale. */
@@ -253,8 +259,8 @@ template <bool QUERIES>
 __device__ inline void grad_products(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 {
     if constexpr (!QUERIES)
-        group_product(r.p_sum[0], r.p_left, tile_descriptor(g.tile(r.before, 1)));
-    group_product(r.ds_sum[0], r.ds_left, tile_descriptor(g.tile(r.before, 0)));
+        group_product(r.p_sum[0], r.p_left, tile_place(g.tile(r.before, 1)));
+    group_product(r.ds_sum[0], r.ds_left, tile_place(g.tile(r.before, 0)));
     group_commit();
 }
 
@@ -277,18 +283,25 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     bool all_seen = group_sees_all<QUERIES>(g.x, r.own_first, t.at);
     r.of.at = g.statistics(stage);
     group_fence();
-    group_scores(s, r.left, tile_descriptor(g.tile(stage, 0)));
+    group_scores(s, r.left, tile_place(g.tile(stage, 0)));
     group_commit();
-    group_scores(dp, r.right, tile_descriptor(g.tile(stage, 1)));
+    group_scores(dp, r.right, tile_place(g.tile(stage, 1)));
     group_commit();
     if constexpr (!FIRST)
         grad_products(g, r);
+    /* The branches keep the waits behind the arithmetic: the assembler would move them up. */
     group_wait<FIRST ? 1 : 2>();
     group_pin(s);
-    grad_probabilities<QUERIES>(g.x, r.of, s, score_unit<false>(g.x), all_seen, r.own, t.at);
+    grad_probabilities<QUERIES>(r.of, s, score_unit<false>(g.x));
+    if (!all_seen)
+        grad_mask<QUERIES>(g.x, s, r.own, t.at);
+    group_pin(s);
     group_wait<FIRST ? 0 : 1>();
     group_pin(dp);
     grad_scores<QUERIES>(r.of, s, dp);
+    if (!all_seen)
+        grad_mask<QUERIES>(g.x, dp, r.own, t.at);
+    group_pin(dp);
     if constexpr (!FIRST)
         grad_products_end(g, r);
     if constexpr (!QUERIES)
@@ -339,27 +352,27 @@ __device__ inline void grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &g)
 {
     const CudaAttention &x = g.x;
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int warp = uniform((int)threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
     GradState<QUERIES> r;
     for (int parity = 0;; parity ^= 1) {
         phase_wait(g.own_full(), parity);
-        int item = *g.item_at();
+        int item = uniform(*g.item_at());
         if (item < 0)
             break;
         g.open(item);
         r.own_first = g.first + warp / 4 * GROUP_ROWS;
         r.own = r.own_first + warp % 4 * 16 + lane / 4;
         grad_item(g, r);
-        const float scale[1][2] = {{x.scale, x.scale}}, one[1][2] = {{1, 1}};
+        const float scale[2] = {x.scale, x.scale}, one[2] = {1, 1};
         const CudaHeads &to = QUERIES ? x.dq : x.dk;
-        int rows = r.own - lane / 4;
-        bf16 *out = (bf16 *)(g.shared + GroupGradShape::OUT) + warp * 16 * GROUP_LD;
+        unsigned char *out = g.shared + GroupGradShape::OUT;
+        int rows = r.own_first + warp % 4 * 16;
         if (to.at)
-            store_rows<1, 8>(out, GROUP_LD, r.ds_sum, scale, head_at<bf16>(to, g.b, g.head), to.row,
-                             rows, x.seq, 0, x.dim);
+            store_own(out, r.ds_sum[0], scale, head_at<bf16>(to, g.b, g.head), to.row, rows, x.seq,
+                      x.dim);
         if (!QUERIES && x.dv.at)
-            store_rows<1, 8>(out, GROUP_LD, r.p_sum, one, head_at<bf16>(x.dv, g.b, g.head),
-                             x.dv.row, rows, x.seq, 0, x.dim);
+            store_own(out, r.p_sum[0], one, head_at<bf16>(x.dv, g.b, g.head), x.dv.row, rows, x.seq,
+                      x.dim);
     }
 }
 

@@ -57,7 +57,7 @@ struct GroupForward {
             item = round * blocks + (round % 2 ? blocks - 1 - block : block);
         if (item >= items)
             return false;
-        group_place<true>(x, item, first, b, head);
+        group_place<true>(x, item, x.batch * x.heads, first, b, head);
         begin = keys_begin(x, first) / S::N * S::N;
         end = keys_end(x, first + GROUP_OWN);
         return true;
@@ -127,7 +127,7 @@ __device__ inline bool forward_seek(GroupForward &g, int &at, int own_first)
 
 __device__ inline void forward_product(GroupForward &g, ForwardState &r)
 {
-    group_product(r.o[0], r.p_left, tile_descriptor(g.tile(r.before, 1)));
+    group_product(r.o[0], r.p_left, tile_place(g.tile(r.before, 1)));
     group_commit();
 }
 
@@ -167,14 +167,19 @@ __device__ inline void forward_step(GroupForward &g, ForwardState &r, int &at)
     float s[1][16][4], rescale[2];
     int stage = g.ring.stage;
     group_fence();
-    group_scores(s[0], r.left, tile_descriptor(g.tile(stage, 0)));
+    group_scores(s[0], r.left, tile_place(g.tile(stage, 0)));
     group_commit();
     if constexpr (!FIRST)
         forward_product(g, r);
     group_wait<FIRST ? 0 : 1>();
     group_pin(s[0]);
-    mask_scores<false>(g.x, g.b, s, r.warp_first, at);
-    forward_softmax(r, s, rescale);
+    if (sees_all(g.x, r.warp_first, r.warp_first + 15, at, at + GroupForwardShape::N - 1)) {
+        forward_softmax(r, s, rescale);
+    } else { /* the branch keeps the wait behind the arithmetic: the assembler would move it up */
+        mask_scores<false>(g.x, g.b, s, r.warp_first, at);
+        forward_softmax(r, s, rescale);
+    }
+    group_pin(s[0]); /* the arithmetic comes before the wait */
     if constexpr (!FIRST) {
         forward_product_end(g, r);
 #pragma unroll
@@ -216,8 +221,7 @@ __device__ inline void forward_item(GroupForward &g, ForwardState &r)
 __device__ inline void forward_compute(GroupForward &g)
 {
     const CudaAttention &x = g.x;
-    int warp = (int)threadIdx.x / WARP;
-    bf16 *out = (bf16 *)(g.shared + GroupForwardShape::OUT) + warp * 16 * GROUP_LD;
+    int warp = uniform((int)threadIdx.x / WARP);
     ForwardState r;
     r.unit = score_unit<false>(x);
     for (int round = 0; g.open(round); round++) {
@@ -233,8 +237,8 @@ __device__ inline void forward_compute(GroupForward &g)
         }
         finish_rows<1>(x, r.unit, r.most, r.sum, {g.first, g.b, g.head}, r.warp_first, true,
                        factor);
-        store_rows<1, 8>(out, GROUP_LD, r.o, factor, head_at<bf16>(x.o, g.b, g.head), x.o.row,
-                         r.warp_first, x.seq, 0, x.dim);
+        store_own(g.shared + GroupForwardShape::OUT, r.o[0], factor[0],
+                  head_at<bf16>(x.o, g.b, g.head), x.o.row, r.warp_first, x.seq, x.dim);
     }
 }
 

@@ -162,34 +162,34 @@ template <int NT> __device__ inline void group_pin(float (&d)[NT][4])
         asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
 }
 
-/* d[64 rows, NT * 8] (+)= a[64, 16] b[16, NT * 8]; a: of the warp's 16 rows, as mma takes it. b:
- * the descriptor of a tile in shared memory in the 128-byte swizzle, stored [column][k], or TRANS
- * [k][column]. */
+/* d[64 rows, NT * 8] (+)= a[64, 16] b[16, NT * 8]; a: of the warp's 16 rows, as mma takes it. b: a
+ * sixteenth of the address of a tile in shared memory in the 128-byte swizzle, rows of 128 bytes,
+ * eight of them 1024 bytes from the next eight; stored [column][k], or TRANS [k][column]. */
 template <bool TRANS, bool ADD>
-__device__ inline void group_mma(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b)
+__device__ inline void group_mma(float (&d)[8][4], const uint32_t (&a)[4], uint32_t b)
 {
     asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %38, 0;\n"
+        "{\n.reg .pred p;\n.reg .b64 b;\nmov.b64 b, {%36, 1073741888};\nsetp.ne.b32 p, %38, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
         "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
-        "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, %37;\n}"
+        "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, b, p, 1, 1, %37;\n}"
         : GROUP_D4(0), GROUP_D4(4)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)TRANS), "n"((int)ADD));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"((int)TRANS), "n"((int)ADD));
 }
 
 template <bool TRANS, bool ADD>
-__device__ inline void group_mma(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)
+__device__ inline void group_mma(float (&d)[16][4], const uint32_t (&a)[4], uint32_t b)
 {
     asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n"
+        "{\n.reg .pred p;\n.reg .b64 b;\nmov.b64 b, {%68, 1073741888};\nsetp.ne.b32 p, %70, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
         "%8, "
         "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
         "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
         "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
-        "%63}, {%64, %65, %66, %67}, %68, p, 1, 1, %69;\n}"
+        "%63}, {%64, %65, %66, %67}, b, p, 1, 1, %69;\n}"
         : GROUP_D4(0), GROUP_D4(4), GROUP_D4(8), GROUP_D4(12)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)TRANS), "n"((int)ADD));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"((int)TRANS), "n"((int)ADD));
 }
 
 /* One of the barriers 1..15 among `threads` threads of the block. */
@@ -203,6 +203,14 @@ __device__ inline int block_again()
 {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/* threadIdx.x, likewise. */
+__device__ inline int thread_again()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
     return index;
 }
 
