@@ -121,9 +121,24 @@ static inline uint64_t plan_cuda_delta_bytes(const PlanParam *p)
                        p[PLAN_attention_grad_heads].i));
 }
 
+/* Head sizes up to 64 in bf16: two f32 per query, seq rounded up to 64, and two counters. */
+static inline bool plan_attention_is_grouped(int64_t dim, uint32_t dtype)
+{
+    return dtype == DTYPE_BF16 && dim <= 64 && dim % 8 == 0;
+}
+
+static inline uint64_t plan_cuda_statistics_bytes(const PlanParam *p)
+{
+    return plan_cuda_align(8 * (uint64_t)(p[PLAN_attention_grad_batch].i *
+                                          plan_round_up(p[PLAN_attention_grad_seq].i, 64) *
+                                          p[PLAN_attention_grad_heads].i));
+}
+
 static inline uint64_t plan_cuda_attention_grad_workspace(const PlanParam *p, const PlanTensor *t)
 {
     uint64_t bytes = plan_cuda_delta_bytes(p); /* rowsum(do * o), f32 */
+    if (plan_attention_is_grouped(p[PLAN_attention_grad_dim].i, t[PLAN_T_attention_grad_q].dtype))
+        return plan_cuda_statistics_bytes(p) + CUDA_ALIGN;
     if (plan_attention_is_split(p[PLAN_attention_grad_dim].i, t[PLAN_T_attention_grad_q].dtype)) {
         PlanSplit split = plan_split(p);
         bytes += split.tile_bytes + 2 * split.sum_bytes;

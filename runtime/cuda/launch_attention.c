@@ -132,6 +132,12 @@ Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
         !rt_cuda_heads_aligned(&x.q) || !rt_cuda_heads_aligned(&x.k) ||
         !rt_cuda_heads_aligned(&x.v) || !rt_cuda_heads_aligned(&x.o))
         return run_plain(cuda, call, &x);
+    if (plan_attention_is_grouped(x.dim, DTYPE_BF16) && !rt_cuda_attention_any(&x))
+        return rt_cuda_run(cuda, "attention_group",
+                           rt_cuda_grid(plan_ceil_div(x.seq, CUDA_ATTENTION_ROWS) * x.batch *
+                                            x.heads,
+                                        1, cuda->multiprocessors),
+                           384, attention_group_bytes, &x);
     bool wide = size > 128;
     char name[RT_CUDA_NAME];
     snprintf(name, sizeof name, "attention_%s_%d%s", wide ? "wide" : "rows", size,

@@ -118,6 +118,27 @@ static Status run_narrow(RtCuda *cuda, const CudaAttention *x, int32_t size)
     return STATUS_OK;
 }
 
+/* -- head sizes up to 64, masks by position alone -- */
+
+static Status run_grouped(RtCuda *cuda, const RtCall *call, CudaAttention *x)
+{
+    int64_t rows = x->batch * plan_round_up(x->seq, 64) * x->heads,
+            tiles = plan_ceil_div(x->seq, CUDA_ATTENTION_ROWS) * x->batch;
+    x->next = (int32_t *)((unsigned char *)call->workspace +
+                          plan_cuda_statistics_bytes(call->param));
+    TRY(rt_cuda_run(cuda, "attention_group_statistics", (uint32_t)plan_ceil_div(rows, 256 / 8), 256,
+                    0, x));
+    if (x->dk.at || x->dv.at)
+        TRY(rt_cuda_run(cuda, "attention_group_grad_kv",
+                        rt_cuda_grid(tiles * x->kv_heads, 1, cuda->multiprocessors), 384,
+                        attention_group_grad_bytes, x));
+    if (!x->dq.at)
+        return STATUS_OK;
+    return rt_cuda_run(cuda, "attention_group_grad_q",
+                       rt_cuda_grid(tiles * x->heads, 1, cuda->multiprocessors), 384,
+                       attention_group_grad_bytes, x);
+}
+
 /* -- above: by way of P and dS in the workspace, piece after piece -- */
 
 static Status run_piece(RtCuda *cuda, const CudaSplit *s)
@@ -180,6 +201,8 @@ Status rt_cuda_launch_attention_grad(RtCuda *cuda, const RtCall *call)
         fits = fits && rt_cuda_heads_aligned(operands[i]);
     if (!fits)
         return run_plain(cuda, call, &x);
+    if (plan_attention_is_grouped(x.dim, DTYPE_BF16) && !rt_cuda_attention_any(&x))
+        return run_grouped(cuda, call, &x);
     TRY(run_delta(cuda, &x, true));
     if (plan_attention_is_split(x.dim, DTYPE_BF16))
         return run_split(cuda, call, &x);

@@ -29,6 +29,16 @@ struct Warp {
     void *slot[EMULATED_WARP];
     EmulatedWarpFn fn;
     int n;
+    std::vector<std::vector<EmulatedGroup>> groups; /* products under way, oldest first */
+    std::vector<EmulatedGroup> open;
+};
+
+/* A barrier in shared memory: the copies that will arrive there, and who waits. */
+struct Phase {
+    void *at;
+    int count, pending, parity;
+    std::vector<std::vector<Copy>> landing;
+    std::vector<int> waiting;
 };
 
 struct Barrier {
@@ -41,6 +51,7 @@ EmulatedIndex emulated_block, emulated_grid, emulated_threads;
 static Fiber fibers[MAX_THREADS];
 static Warp warps[MAX_THREADS / EMULATED_WARP];
 static Barrier barriers[BARRIERS];
+static std::vector<Phase> phases;
 static std::vector<int> runnable;
 static int current;
 static void *scheduler_sp;
@@ -220,13 +231,168 @@ void emulated_copy_wait(int pending)
     }
 }
 
+/* -- phases -- */
+
+static Phase *phase_at(void *at)
+{
+    for (Phase &p : phases)
+        if (p.at == at)
+            return &p;
+    fail("a barrier that nobody has set up");
+    return nullptr;
+}
+
+void emulated_phase_init(void *barrier, int count)
+{
+    phases.push_back({barrier, count, count, 0, {}, {}});
+}
+
+static void phase_count(Phase *p)
+{
+    if (--p->pending)
+        return;
+    p->pending = p->count;
+    p->parity ^= 1;
+    runnable.insert(runnable.end(), p->waiting.begin(), p->waiting.end());
+    p->waiting.clear();
+    lifo = next_random() % 2;
+    late = next_random() % 2;
+}
+
+void emulated_phase_arrive(void *barrier)
+{
+    phase_count(phase_at(barrier));
+}
+
+static void land_all(Phase *p)
+{
+    std::vector<std::vector<Copy>> landing;
+    landing.swap(p->landing);
+    for (const auto &copies : landing) {
+        for (const Copy &copy : copies)
+            land(copy);
+        phase_count(p);
+    }
+}
+
+/* Copies that are late land once somebody waits for them. */
+void emulated_phase_arrive_after_copies(void *barrier)
+{
+    Phase *p = phase_at(barrier);
+    p->landing.push_back({});
+    p->landing.back().swap(fibers[current].open);
+    if (!p->waiting.empty() || !late)
+        land_all(p);
+}
+
+void emulated_phase_wait(void *barrier, int parity)
+{
+    Phase *p = phase_at(barrier);
+    while (p->parity == parity) {
+        land_all(p);
+        if (p->parity != parity)
+            break;
+        p->waiting.push_back(current);
+        wait_for_others();
+    }
+}
+
+/* -- products by groups of warps -- */
+
+/* Element (row, column) of a tile of bf16 in the 128-byte swizzle, at 16 `b`. Rows are 128 bytes,
+ * eight of them 1024 from the next eight; it begins at a row, or inside one. */
+static float group_element(uint32_t b, int row, int column)
+{
+    uint32_t begin = (b & 0x3fff) * 16;
+    uint32_t at = begin + (uint32_t)row * 128 + (uint32_t)column * 2;
+    if ((begin % 128 + (uint32_t)column * 2) >= 128)
+        fail("a product's operand is wider than its rows");
+    at ^= at >> 3 & 0x70;
+    uint16_t bits;
+    emulated_shared_check(shared_base + at, 2, 2);
+    memcpy(&bits, shared_base + at, 2);
+    return emulated_half(bits, 0);
+}
+
+static void multiply_group(const EmulatedGroup &g)
+{
+    float a[16][16];
+    for (int i = 0; i < EMULATED_WARP; i++)
+        for (int r = 0; r < 4; r++)
+            for (int high = 0; high < 2; high++)
+                a[i / 4 + r % 2 * 8][i % 4 * 2 + high + r / 2 * 8] = emulated_half(g.a[i][r], high);
+    for (int n = 0; n < g.columns; n++) {
+        float b[16];
+        for (int k = 0; k < 16; k++)
+            b[k] = g.trans ? group_element(g.b, k, n) : group_element(g.b, n, k);
+        for (int row = 0; row < 16; row++) {
+            float sum = 0, *d = &g.d[row % 8 * 4 + n % 8 / 2][n / 8 * 4 + row / 8 * 2 + n % 2];
+            for (int k = 0; k < 16; k++)
+                sum += a[row][k] * b[k];
+            *d = g.add ? *d + sum : sum;
+        }
+    }
+}
+
+/* At once, or as late as the program allows. */
+void emulated_group(const EmulatedGroup &product)
+{
+    Warp *w = &warps[current / EMULATED_WARP];
+    if (late || !w->open.empty() || !w->groups.empty())
+        w->open.push_back(product);
+    else
+        multiply_group(product);
+}
+
+void emulated_group_commit()
+{
+    emulated_warp(
+        [](void *const *) {
+            Warp *w = &warps[current / EMULATED_WARP];
+            w->groups.push_back({});
+            w->groups.back().swap(w->open);
+        },
+        nullptr);
+}
+
+static void group_land(int pending)
+{
+    Warp *w = &warps[current / EMULATED_WARP];
+    while ((int)w->groups.size() > pending) {
+        for (const EmulatedGroup &product : w->groups.front())
+            multiply_group(product);
+        w->groups.erase(w->groups.begin());
+    }
+}
+
+void emulated_group_wait(int pending)
+{
+    switch (pending) {
+    case 0:
+        emulated_warp([](void *const *) { group_land(0); }, nullptr);
+        break;
+    case 1:
+        emulated_warp([](void *const *) { group_land(1); }, nullptr);
+        break;
+    case 2:
+        emulated_warp([](void *const *) { group_land(2); }, nullptr);
+        break;
+    default:
+        fail("a wait for more than two groups");
+    }
+}
+
 /* -- launches -- */
 
 static void run_block(int threads)
 {
     memset(shared_base, 0xff, shared_bytes);
-    for (Warp &w : warps)
+    for (Warp &w : warps) {
         w.n = 0;
+        w.groups.clear();
+        w.open.clear();
+    }
+    phases.clear();
     for (Barrier &b : barriers) {
         b.n = 0;
         b.waiting.clear();

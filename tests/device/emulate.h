@@ -67,6 +67,20 @@ void emulated_barrier(int barrier, int threads);
 void emulated_copy(void *to, const void *from, int bytes);
 void emulated_copy_commit();
 void emulated_copy_wait(int pending);
+void emulated_phase_init(void *barrier, int count);
+void emulated_phase_arrive(void *barrier);
+void emulated_phase_arrive_after_copies(void *barrier);
+void emulated_phase_wait(void *barrier, int parity);
+struct EmulatedGroup { /* a product of a warp's 16 rows, from every lane's registers */
+    float *d[EMULATED_WARP];
+    const uint32_t *a[EMULATED_WARP];
+    uint32_t b;
+    int columns;
+    bool trans, add;
+};
+void emulated_group(const EmulatedGroup &product);
+void emulated_group_commit();
+void emulated_group_wait(int pending);
 
 typedef void (*EmulatedKernel)(const void *args);
 struct EmulatedEntry {
@@ -104,6 +118,11 @@ static inline void bar_sync(int barrier, int threads)
 static inline int block_again()
 {
     return (int)emulated_block.x;
+}
+
+static inline int thread_again()
+{
+    return (int)emulated_thread();
 }
 
 /* -- warps -- */
@@ -193,6 +212,13 @@ static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long
     unsigned long long before = *at;
     if (before == expected)
         *at = value;
+    return before;
+}
+
+static inline int atomicAdd(int *at, int value)
+{
+    int before = *at;
+    *at += value;
     return before;
 }
 
@@ -373,6 +399,88 @@ static inline void cp_async_commit()
 template <int pending> static inline void cp_async_wait()
 {
     emulated_copy_wait(pending);
+}
+
+/* -- phases, and products by groups of warps -- */
+
+static inline uint32_t shared_address(const void *at)
+{
+    return (uint32_t)((const unsigned char *)at - emulated_shared());
+}
+
+static inline void phase_init(uint64_t *barrier, int count)
+{
+    emulated_shared_check(barrier, 8, 8);
+    emulated_phase_init(barrier, count);
+}
+
+static inline void phase_arrive(uint64_t *barrier)
+{
+    emulated_phase_arrive(barrier);
+}
+
+static inline void phase_arrive_after_copies(uint64_t *barrier)
+{
+    emulated_phase_arrive_after_copies(barrier);
+}
+
+static inline void phase_wait(uint64_t *barrier, int parity)
+{
+    emulated_phase_wait(barrier, parity);
+}
+
+static inline void fence_async()
+{
+}
+
+template <int registers> static inline void group_takes_registers()
+{
+}
+
+template <int registers> static inline void group_gives_registers()
+{
+}
+
+static inline void group_fence()
+{
+}
+
+static inline void group_commit()
+{
+    emulated_group_commit();
+}
+
+template <int pending> static inline void group_wait()
+{
+    emulated_group_wait(pending);
+}
+
+template <int NT> static inline void group_pin(float (&)[NT][4])
+{
+}
+
+struct EmulatedGroupLane {
+    float *d;
+    const uint32_t *a;
+    uint32_t b;
+};
+
+template <bool TRANS, bool ADD, int NT>
+static inline void group_mma(float (&d)[NT][4], const uint32_t (&a)[4], uint32_t b)
+{
+    EmulatedGroupLane mine = {&d[0][0], a, b};
+    emulated_warp(
+        [](void *const *lanes) {
+            EmulatedGroup product = {{}, {}, 0, NT * 8, TRANS, ADD};
+            for (int i = 0; i < EMULATED_WARP; i++) {
+                const EmulatedGroupLane *lane = (const EmulatedGroupLane *)lanes[i];
+                product.d[i] = lane->d;
+                product.a[i] = lane->a;
+                product.b = lane->b;
+            }
+            emulated_group(product);
+        },
+        &mine);
 }
 
 #endif

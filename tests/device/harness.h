@@ -88,6 +88,7 @@ void report(const char *name, bool passed, double error, double seconds, double 
 int report_end(void);
 extern bool test_small, test_bench; /* bench: large shapes only */
 bool test_wanted(const char *group);
+extern int64_t test_size; /* 0: all; else only attention cases of this head size */
 
 void check_attention(void);
 void check_loss(void);

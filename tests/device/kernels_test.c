@@ -1,7 +1,8 @@
 /* kernels_test: the CUDA kernels through their launch functions against plain formulas. On a GPU,
  * or under the emulator. Options: --small (fewer and smaller cases: for compute-sanitizer and the
  * emulator), --bench (large shapes against the plain kernels, and times), --group NAME (attention,
- * loss, embed, tables, reduce, optimizer; several), --seconds N (ends the program, as failed, after
+ * loss, embed, tables, reduce, optimizer; several), --size N (attention of this head size
+ * alone), --seconds N (ends the program, as failed, after
  * so long; 280 if not given). */
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "tests/device/harness.h"
 
+int64_t test_size;
 static const char *groups[16];
 static int n_groups;
 
@@ -41,10 +43,13 @@ int main(int argc, char **argv)
             test_bench = true;
         } else if (!strcmp(argv[i], "--group") && i + 1 < argc && n_groups < 16) {
             groups[n_groups++] = argv[++i];
+        } else if (!strcmp(argv[i], "--size") && i + 1 < argc) {
+            test_size = atoll(argv[++i]);
         } else if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
             seconds = (unsigned)atoi(argv[++i]);
         } else {
-            fprintf(stderr, "usage: %s [--small | --bench] [--group NAME]... [--seconds N]\n",
+            fprintf(stderr, "usage: %s [--small | --bench] [--group NAME]... [--size N] "
+                            "[--seconds N]\n",
                     argv[0]);
             return 2;
         }

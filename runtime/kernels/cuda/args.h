@@ -46,7 +46,9 @@ typedef struct CudaAttention {
     CudaHeads grad, dq, dk, dv; /* backward; dk, dv or dq NULL: nobody reads it. grad: of o */
     float *lse; /* [batch, heads, seq], natural log; +inf where a query sees no key. Forward: may be
                    NULL */
-    float *delta;                   /* [batch, heads, seq]: rowsum(grad * o) */
+    float *delta; /* [batch, heads, seq]: rowsum(grad * o); for the kernels on wgmma with lse, as
+                     attention_group_statistics leaves them */
+    int32_t *next; /* items taken from the queues of keys and of queries (wgmma) */
     const int32_t *segments, *keep; /* [batch, seq]; NULL: none */
     const int64_t *random;          /* step, seed, the step's first sample */
     int64_t key, sample; /* sample: of the batch's first row, counted from the step's first */

@@ -14,12 +14,15 @@ struct bf16 {
 #include STEPC_EMULATOR
 #else
 
+#define GROUP_D1(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define GROUP_D4(n) GROUP_D1(n), GROUP_D1(n + 1), GROUP_D1(n + 2), GROUP_D1(n + 3)
+
 /* A kernel takes one struct by value, x. blocks: that shall fit on a multiprocessor together. */
 #define KERNEL_ENTRY(name, threads, blocks, Args)                                                  \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ Args x)
 
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 __device__ inline uint32_t shared_address(const void *at)
 {
@@ -79,6 +82,116 @@ template <int pending> __device__ inline void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* -- barriers in shared memory (mbarrier): a phase ends when `count` have arrived -- */
+
+__device__ inline void phase_init(uint64_t *barrier, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(count)
+                 : "memory");
+}
+
+__device__ inline void phase_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* Arrives once this thread's asynchronous copies so far have landed. */
+__device__ inline void phase_arrive_after_copies(uint64_t *barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                     shared_address(barrier))
+                 : "memory");
+}
+
+/* Until the phase of this parity has ended; before the first phase: parity 1 has. */
+__device__ inline void phase_wait(uint64_t *barrier, int parity)
+{
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+/* Between shared memory written by ordinary stores or cp.async and wgmma that reads it. */
+__device__ inline void fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* -- products by a group of four warps (wgmma): they run beside what follows, until waited for. No
+ * register of theirs may be touched before that; group_pin marks when its values may be used -- */
+
+/* Registers of a group's threads from here on; those of all groups together are what the launch
+ * has. */
+template <int registers> __device__ inline void group_takes_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+template <int registers> __device__ inline void group_gives_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+__device__ inline void group_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ inline void group_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int pending> __device__ inline void group_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+template <int NT> __device__ inline void group_pin(float (&d)[NT][4])
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+        asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
+}
+
+/* d[64 rows, NT * 8] (+)= a[64, 16] b[16, NT * 8]; a: of the warp's 16 rows, as mma takes it. b: a
+ * sixteenth of the address of a tile in shared memory in the 128-byte swizzle, rows of 128 bytes,
+ * eight of them 1024 bytes from the next eight; stored [column][k], or TRANS [k][column]. */
+template <bool TRANS, bool ADD>
+__device__ inline void group_mma(float (&d)[8][4], const uint32_t (&a)[4], uint32_t b)
+{
+    asm volatile(
+        "{\n.reg .pred p;\n.reg .b64 b;\nmov.b64 b, {%36, 1073741888};\nsetp.ne.b32 p, %38, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+        "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+        "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, b, p, 1, 1, %37;\n}"
+        : GROUP_D4(0), GROUP_D4(4)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"((int)TRANS), "n"((int)ADD));
+}
+
+template <bool TRANS, bool ADD>
+__device__ inline void group_mma(float (&d)[16][4], const uint32_t (&a)[4], uint32_t b)
+{
+    asm volatile(
+        "{\n.reg .pred p;\n.reg .b64 b;\nmov.b64 b, {%68, 1073741888};\nsetp.ne.b32 p, %70, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, "
+        "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+        "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+        "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+        "%63}, {%64, %65, %66, %67}, b, p, 1, 1, %69;\n}"
+        : GROUP_D4(0), GROUP_D4(4), GROUP_D4(8), GROUP_D4(12)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"((int)TRANS), "n"((int)ADD));
+}
+
 /* One of the barriers 1..15 among `threads` threads of the block. */
 __device__ inline void bar_sync(int barrier, int threads)
 {
@@ -90,6 +203,14 @@ __device__ inline int block_again()
 {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/* threadIdx.x, likewise. */
+__device__ inline int thread_again()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
     return index;
 }
 

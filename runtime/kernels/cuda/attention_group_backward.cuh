@@ -1,0 +1,439 @@
+/* attention_group_backward: gradients on wgmma. An item's results, of 128 keys or of 128 queries,
+ * are sums over tiles of the other side in one order, so they are the same in every run, whichever
+ * block takes the item. While the arithmetic of a tile's scores runs, the tensor cores have the
+ * products of the tile before. */
+#ifndef RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_BACKWARD_CUH
+#define RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_BACKWARD_CUH
+
+#include "runtime/kernels/cuda/attention_group.cuh"
+
+constexpr int GROUP_GRAD_ITEMS = 256; /* of heads at once */
+
+/* Own rows: k and v, or q and grad; tiles: q and grad with their statistics, or k and v. */
+struct GroupGradShape {
+    static constexpr int N = 64, STAGES = 4;
+    static constexpr int OWN_BYTES = GROUP_OWN * 128, TILE_BYTES = N * 128;
+    static constexpr int OWN = 0, RING = 2 * OWN_BYTES, STATISTICS = RING + STAGES * 2 * TILE_BYTES,
+                         STATISTICS_BYTES = N * 8, OUT = STATISTICS + STAGES * STATISTICS_BYTES,
+                         BARRIERS = OUT + GROUP_OWN * GROUP_LD * 2,
+                         BYTES = BARRIERS + (2 + 2 * STAGES) * 8 + 8;
+};
+
+template <bool QUERIES> struct GroupGrad {
+    using S = GroupGradShape;
+    const CudaAttention &x;
+    unsigned char *shared;
+    GroupRing ring;
+    int first, b, head;                /* of the item */
+    int head_first, heads, begin, end; /* tiles: of `heads` heads one after the other */
+
+    __device__ inline GroupGrad(const CudaAttention &args, unsigned char *memory)
+        : x(args), shared(memory), ring({0, 0})
+    {
+    }
+
+    __device__ inline uint64_t *own_full() const
+    {
+        return (uint64_t *)(shared + S::BARRIERS);
+    }
+
+    __device__ inline uint64_t *own_empty() const
+    {
+        return own_full() + 1;
+    }
+
+    __device__ inline uint64_t *full(int stage) const
+    {
+        return own_full() + 2 + stage;
+    }
+
+    __device__ inline uint64_t *empty(int stage) const
+    {
+        return own_full() + 2 + S::STAGES + stage;
+    }
+
+    __device__ inline int *item_at() const
+    {
+        return (int *)(own_full() + 2 + 2 * S::STAGES);
+    }
+
+    __device__ inline int items() const
+    {
+        return (x.seq + GROUP_OWN - 1) / GROUP_OWN * x.batch * (QUERIES ? x.heads : x.kv_heads);
+    }
+
+    __device__ inline void open(int item)
+    {
+        int tiles = (x.seq + GROUP_OWN - 1) / GROUP_OWN;
+        group_place<QUERIES>(x, item, max(1, GROUP_GRAD_ITEMS / tiles), first, b, head);
+        head_first = QUERIES ? head / x.group : head * x.group;
+        heads = QUERIES ? 1 : x.group;
+        begin = (QUERIES ? keys_begin(x, first) : queries_begin(x, first)) / S::N * S::N;
+        end = QUERIES ? keys_end(x, first + GROUP_OWN)
+                      : queries_end(x, min(first + GROUP_OWN, x.seq));
+    }
+
+    __device__ inline unsigned char *tile(int stage, int which) const
+    {
+        return shared + S::RING + (stage * 2 + which) * S::TILE_BYTES;
+    }
+
+    __device__ inline float *statistics(int stage) const
+    {
+        return (float *)(shared + S::STATISTICS + stage * S::STATISTICS_BYTES);
+    }
+};
+
+/* -- the group that copies -- */
+
+template <bool QUERIES> __device__ inline void grad_copy_tile(GroupGrad<QUERIES> &g, int head,
+                                                              int at)
+{
+    const CudaAttention &x = g.x;
+    const CudaHeads &left = QUERIES ? x.k : x.q, &right = QUERIES ? x.v : x.grad;
+    int stage = g.ring.stage;
+    phase_wait(g.empty(stage), g.ring.parity ^ 1);
+    copy_tile<64>(g.tile(stage, 0), head_at<bf16>(left, g.b, head), left.row, at, x.seq, x.dim);
+    copy_tile<64>(g.tile(stage, 1), head_at<bf16>(right, g.b, head), right.row, at, x.seq, x.dim);
+    if (!QUERIES) {
+        int thread = (int)threadIdx.x % 128, padded = (x.seq + 63) / 64 * 64;
+        const float *from =
+            x.delta + 2 * (((int64_t)g.b * x.heads + head) * padded + at) + thread * 4;
+        if (thread < GroupGradShape::STATISTICS_BYTES / 16)
+            cp_async16(g.statistics(stage) + thread * 4, from, true);
+    }
+    phase_arrive_after_copies(g.full(stage));
+    g.ring.step(GroupGradShape::STAGES);
+}
+
+template <bool QUERIES> __device__ inline void grad_copy(GroupGrad<QUERIES> &g)
+{
+    using S = GroupGradShape;
+    const CudaAttention &x = g.x;
+    const CudaHeads &left = QUERIES ? x.q : x.k, &right = QUERIES ? x.grad : x.v;
+    int items = g.items();
+    for (int parity = 1;; parity ^= 1) {
+        phase_wait(g.own_empty(), parity);
+        if (threadIdx.x % 128 == 0) {
+            int taken = atomicAdd(x.next + QUERIES, 1);
+            *g.item_at() = taken < items ? taken : -1;
+        }
+        bar_sync(1, 128);
+        int item = *g.item_at();
+        if (item >= 0) {
+            g.open(item);
+            copy_tile<GROUP_OWN>(g.shared + S::OWN, head_at<bf16>(left, g.b, g.head), left.row,
+                                 g.first, x.seq, x.dim);
+            copy_tile<GROUP_OWN>(g.shared + S::OWN + S::OWN_BYTES,
+                                 head_at<bf16>(right, g.b, g.head), right.row, g.first, x.seq,
+                                 x.dim);
+        }
+        phase_arrive(g.own_full());
+        phase_arrive_after_copies(g.own_full());
+        if (item < 0)
+            break;
+        for (int h = 0; h < g.heads; h++)
+            for (int at = g.begin; at < g.end; at += S::N)
+                grad_copy_tile(g, g.head_first + h, at);
+    }
+}
+
+/* -- the groups that compute -- */
+
+/* Where a group is: heads counted from the item's first, the tile's first row. */
+struct GradTile {
+    int head, at;
+};
+
+template <bool QUERIES>
+__device__ inline bool group_sees_none(const CudaAttention &x, int own_first, int at)
+{
+    return QUERIES ? sees_none(x, own_first, own_first + 63, at, at + 63)
+                   : sees_none(x, at, at + 63, own_first, own_first + 63);
+}
+
+template <bool QUERIES>
+__device__ inline bool group_sees_all(const CudaAttention &x, int own_first, int at)
+{
+    return QUERIES ? sees_all(x, own_first, own_first + 63, at, at + 63)
+                   : (!x.causal || own_first + 63 <= at) &&
+                         (!x.window || own_first > at + 63 - x.window);
+}
+
+template <bool QUERIES> __device__ inline void grad_release(GroupGrad<QUERIES> &g, int stage)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        phase_arrive(g.empty(stage));
+}
+
+/* Waits for the next tile that the group sees, at or behind t; hands back those that it does
+ * not. */
+template <bool QUERIES>
+__device__ inline bool grad_seek(GroupGrad<QUERIES> &g, GradTile &t, int own_first)
+{
+    for (;; t.at += GroupGradShape::N) {
+        if (t.at >= g.end)
+            t = {t.head + 1, g.begin};
+        if (t.head >= g.heads || g.begin >= g.end)
+            return false;
+        phase_wait(g.full(g.ring.stage), g.ring.parity);
+        if (!group_sees_none<QUERIES>(g.x, own_first, t.at))
+            break;
+        grad_release(g, g.ring.stage);
+        g.ring.step(GroupGradShape::STAGES);
+    }
+    fence_async();
+    return true;
+}
+
+/* Statistics of a thread's two queries, or of a tile's in shared memory: {lse, lse, delta, delta}
+ * of two queries beside each other. */
+struct GradStatistics {
+    float lse[2], delta[2];
+    const float *at;
+};
+
+/* Zeros where the query does not see the key. own: the thread's first row. */
+template <bool QUERIES>
+__device__ inline void grad_mask(const CudaAttention &x, float (&s)[8][4], int own, int at)
+{
+    int pair = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int mine = own + i / 2 * 8, other = at + n * 8 + pair + i % 2;
+            int q = QUERIES ? mine : other, k = QUERIES ? other : mine;
+            s[n][i] = k > row_low(x, q) && k <= row_high(x, q) ? s[n][i] : 0.0f;
+        }
+}
+
+/* Scores to probabilities. */
+template <bool QUERIES>
+__device__ inline void grad_probabilities(const GradStatistics &of, float (&s)[8][4], float unit)
+{
+    int pair = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        float lse[2] = {of.lse[0], of.lse[1]};
+        if (!QUERIES) {
+            float2 both = *(const float2 *)(of.at + (n * 8 + pair) * 2);
+            lse[0] = both.x, lse[1] = both.y;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[n][i] = exp2_fast(s[n][i] * unit - lse[QUERIES ? i / 2 : i % 2]);
+    }
+}
+
+/* Gradients of the scores, but for their scale. */
+template <bool QUERIES>
+__device__ inline void grad_scores(const GradStatistics &of, const float (&p)[8][4],
+                                   float (&dp)[8][4])
+{
+    int pair = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        float delta[2] = {of.delta[0], of.delta[1]};
+        if (!QUERIES) {
+            float2 both = *(const float2 *)(of.at + (n * 8 + pair) * 2 + 2);
+            delta[0] = both.x, delta[1] = both.y;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            dp[n][i] = p[n][i] * (dp[n][i] - delta[QUERIES ? i / 2 : i % 2]);
+    }
+}
+
+/* What a group keeps of an item from tile to tile. */
+template <bool QUERIES> struct GradState {
+    float ds_sum[1][8][4], p_sum[1][8][4]; /* the results; p_sum: of keys */
+    uint32_t left[4][4], right[4][4];      /* the own rows */
+    uint32_t ds_left[4][4], p_left[4][4];  /* of the tile before, whose products are to come */
+    GradStatistics of;
+    int own_first, own, before; /* before: that tile's place in the ring */
+};
+
+template <bool QUERIES>
+__device__ inline void grad_products(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+{
+    if constexpr (!QUERIES)
+        group_product(r.p_sum[0], r.p_left, tile_place(g.tile(r.before, 1)));
+    group_product(r.ds_sum[0], r.ds_left, tile_place(g.tile(r.before, 0)));
+    group_commit();
+}
+
+template <bool QUERIES>
+__device__ inline void grad_products_end(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+{
+    group_wait<0>();
+    group_pin(r.ds_sum[0]);
+    if constexpr (!QUERIES)
+        group_pin(r.p_sum[0]);
+    grad_release(g, r.before);
+}
+
+/* The tile at t, and the products of the one before. */
+template <bool QUERIES, bool FIRST>
+__device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, GradTile &t)
+{
+    float s[8][4], dp[8][4];
+    int stage = g.ring.stage;
+    bool all_seen = group_sees_all<QUERIES>(g.x, r.own_first, t.at);
+    r.of.at = g.statistics(stage);
+    group_fence();
+    group_scores(s, r.left, tile_place(g.tile(stage, 0)));
+    group_commit();
+    group_scores(dp, r.right, tile_place(g.tile(stage, 1)));
+    group_commit();
+    if constexpr (!FIRST)
+        grad_products(g, r);
+    /* The branches keep the waits behind the arithmetic: the assembler would move them up. */
+    group_wait<FIRST ? 1 : 2>();
+    group_pin(s);
+    grad_probabilities<QUERIES>(r.of, s, score_unit<false>(g.x));
+    if (!all_seen)
+        grad_mask<QUERIES>(g.x, s, r.own, t.at);
+    group_pin(s);
+    group_wait<FIRST ? 0 : 1>();
+    group_pin(dp);
+    grad_scores<QUERIES>(r.of, s, dp);
+    if (!all_seen)
+        grad_mask<QUERIES>(g.x, dp, r.own, t.at);
+    group_pin(dp);
+    if constexpr (!FIRST)
+        grad_products_end(g, r);
+    if constexpr (!QUERIES)
+        pack_left(r.p_left, s);
+    pack_left(r.ds_left, dp);
+    r.before = stage;
+    g.ring.step(GroupGradShape::STAGES);
+    t.at += GroupGradShape::N;
+}
+
+/* Statistics of a thread's own two queries. */
+__device__ inline void own_statistics(const CudaAttention &x, int b, int head, int own,
+                                      GradStatistics &of)
+{
+    const float *rows = x.delta + 2 * ((int64_t)b * x.heads + head) * ((x.seq + 63) / 64 * 64);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int q = own + half * 8;
+        of.lse[half] = q < x.seq ? rows[q / 2 * 4 + q % 2] : infinity();
+        of.delta[half] = q < x.seq ? rows[q / 2 * 4 + q % 2 + 2] : 0;
+    }
+}
+
+/* One item, whose own rows are there. */
+template <bool QUERIES>
+__device__ inline void grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+{
+    load_own(r.left, g.shared + GroupGradShape::OWN);
+    load_own(r.right, g.shared + GroupGradShape::OWN + GroupGradShape::OWN_BYTES);
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        phase_arrive(g.own_empty());
+    if (QUERIES)
+        own_statistics(g.x, g.b, g.head, r.own, r.of);
+    clear(r.ds_sum);
+    clear(r.p_sum);
+    GradTile t = {0, g.begin};
+    if (!grad_seek(g, t, r.own_first))
+        return;
+    grad_step<QUERIES, true>(g, r, t);
+    while (grad_seek(g, t, r.own_first))
+        grad_step<QUERIES, false>(g, r, t);
+    group_fence();
+    grad_products(g, r);
+    grad_products_end(g, r);
+}
+
+template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &g)
+{
+    const CudaAttention &x = g.x;
+    int warp = uniform((int)threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
+    GradState<QUERIES> r;
+    for (int parity = 0;; parity ^= 1) {
+        phase_wait(g.own_full(), parity);
+        int item = uniform(*g.item_at());
+        if (item < 0)
+            break;
+        g.open(item);
+        r.own_first = g.first + warp / 4 * GROUP_ROWS;
+        r.own = r.own_first + warp % 4 * 16 + lane / 4;
+        grad_item(g, r);
+        const float scale[2] = {x.scale, x.scale}, one[2] = {1, 1};
+        const CudaHeads &to = QUERIES ? x.dq : x.dk;
+        unsigned char *out = g.shared + GroupGradShape::OUT;
+        int rows = r.own_first + warp % 4 * 16;
+        if (to.at)
+            store_own(out, r.ds_sum[0], scale, head_at<bf16>(to, g.b, g.head), to.row, rows, x.seq,
+                      x.dim);
+        if (!QUERIES && x.dv.at)
+            store_own(out, r.p_sum[0], one, head_at<bf16>(x.dv, g.b, g.head), x.dv.row, rows, x.seq,
+                      x.dim);
+    }
+}
+
+template <bool QUERIES> __device__ inline void attention_group_grad(const CudaAttention &x)
+{
+    using S = GroupGradShape;
+    DYNAMIC_SHARED(shared);
+    GroupGrad<QUERIES> g(x, shared);
+    int warp = (int)threadIdx.x / WARP;
+    if (threadIdx.x == 0) {
+        /* each once at once, for the item, and once for copies */
+        phase_init(g.own_full(), 2 * 128);
+        phase_init(g.own_empty(), GROUP_COMPUTING);
+        for (int i = 0; i < S::STAGES; i++) {
+            phase_init(g.full(i), 128);
+            phase_init(g.empty(i), GROUP_COMPUTING);
+        }
+    }
+    __syncthreads();
+    if (warp < GROUP_COMPUTING) {
+        group_takes_registers<GROUP_REGISTERS>();
+        grad_compute(g);
+    } else {
+        group_gives_registers<GROUP_COPYING_REGISTERS>();
+        grad_copy(g);
+    }
+}
+
+/* -- statistics: of each query {lse in units of log 2, rowsum(grad * o)}, two queries' {lse, lse,
+ * delta, delta} beside each other, seq rounded up to 64; eight lanes per row -- */
+
+__device__ inline void group_statistics(const CudaAttention &x)
+{
+    int padded = (x.seq + 63) / 64 * 64, lane = (int)threadIdx.x % 8;
+    int64_t index = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 8; /* [batch, seq, heads] */
+    if (blockIdx.x == 0 && threadIdx.x < 2)
+        x.next[threadIdx.x] = 0;
+    if (index >= (int64_t)x.batch * padded * x.heads)
+        index = (int64_t)x.batch * padded * x.heads - 1; /* all lanes of a warp stay */
+    int head = (int)(index % x.heads), row = (int)(index / x.heads % padded),
+        b = (int)(index / x.heads / padded);
+    float sum = 0, lse = infinity();
+    if (row < x.seq) {
+        if (lane * 8 < x.dim) {
+            float a[8], g[8];
+            load8(a, head_at<bf16>(x.o, b, head) + row * x.o.row + lane * 8);
+            load8(g, head_at<bf16>(x.grad, b, head) + row * x.grad.row + lane * 8);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum += a[i] * g[i];
+        }
+        lse = x.lse[((int64_t)b * x.heads + head) * x.seq + row] * LOG2_E;
+    }
+#pragma unroll
+    for (int by = 4; by; by /= 2)
+        sum += __shfl_xor_sync(ALL_LANES, sum, by);
+    float *to = x.delta + 2 * ((int64_t)b * x.heads + head) * padded + row / 2 * 4 + row % 2;
+    if (lane == 0) {
+        to[0] = lse;
+        to[2] = sum;
+    }
+}
+
+#endif
