@@ -63,8 +63,9 @@ static uint32_t instr_name(PlanWriter *w, const IrGraph *g, Run run)
     if (rec->n_out)
         return plan_string_format(w, "%s%s%%%s", scope, space, ir_value(g, ir_out(g, op, 0))->name);
     const char *kind = ir_op_info((IrOpKind)rec->kind)->name;
-    return plan_string_format(w, "%s%s%s $%s", scope, space, kind,
-                              ir_value(g, ir_in(g, op, 0))->name);
+    const IrValueRec *first = ir_value(g, ir_in(g, op, 0));
+    return plan_string_format(w, "%s%s%s %c%s", scope, space, kind,
+                              first->def == IR_DEF_STATE ? '$' : '%', first->name);
 }
 
 static PlanPhase phase_of(const Writer *x, IrOp op)

@@ -260,9 +260,10 @@ static void diff_all(Diff *d)
     diff_number(d, "flops_per_step", driver_json_number(d->a, "flops_per_step"),
                 driver_json_number(d->b, "flops_per_step"));
     diff_recompute(d);
-    diff_lists(d, get(largest_rank(d->a), "live"), get(largest_rank(d->b), "live"), "name", diff_live);
-    diff_lists(d, get(largest_rank(d->a), "outside_arena"), get(largest_rank(d->b), "outside_arena"),
-               "name", diff_live);
+    diff_lists(d, get(largest_rank(d->a), "live"), get(largest_rank(d->b), "live"), "name",
+               diff_live);
+    diff_lists(d, get(largest_rank(d->a), "outside_arena"),
+               get(largest_rank(d->b), "outside_arena"), "name", diff_live);
     diff_lists(d, get(d->a, "kernels"), get(d->b, "kernels"), "name", diff_kernel);
     diff_lists(d, get(d->a, "records"), get(d->b, "records"), "message", diff_record);
     if (!d->n_changes)

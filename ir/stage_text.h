@@ -1,5 +1,5 @@
-/* stage_text: the lines of the text form that say which stage of a pipeline a module is. Internal to
- * ir/. */
+/* stage_text: the lines of the text form that say which stage of a pipeline a module is.
+ * Internal to ir/. */
 #ifndef IR_STAGE_TEXT_H
 #define IR_STAGE_TEXT_H
 

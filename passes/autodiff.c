@@ -287,51 +287,13 @@ static void release_states(Autodiff *ad, IrOp op)
 
 /* -- the walk -- */
 
-/* Between a pipeline's stages: what was sent comes back as a gradient, and goes back for what was
- * received. */
-static IrOpArgs message_back(const Autodiff *ad, IrOp op, IrOpKind kind)
-{
-    IrOpArgs args = {.kind = kind, .attrs = {"comm", "ranks", "peer", "tag"}};
-    for (uint32_t i = 0; i < 4; i++)
-        args.values[i] = *ir_attr_at(ad->fwd, op, args.attrs[i]);
-    return args;
-}
-
-static void reverse_send(Autodiff *ad, IrOp op)
-{
-    IrValue x = ir_in(ad->fwd, op, 0);
-    IrOpArgs args = message_back(ad, op, IR_OP_recv);
-    if (!ad->wants[x.i])
-        return;
-    args.name = intern_printf(&ad->c->s->interner, "%s.grad", ir_value(ad->fwd, x)->name);
-    args.out[0] = adjoint_type(ad, x);
-    ad->b.serves = IR_SERVES_INPUT;
-    contribute(ad, x, ir_out(ad->bwd, ir_build(&ad->b, &args), 0));
-}
-
-static void reverse_recv(Autodiff *ad, IrOp op)
-{
-    IrValue dy = adjoint_of(ad, ir_out(ad->fwd, op, 0));
-    IrOpArgs args = message_back(ad, op, IR_OP_send);
-    if (!dy.i)
-        return;
-    args.in = &dy;
-    args.n_in = 1;
-    ad->b.serves = IR_SERVES_INPUT;
-    ir_build(&ad->b, &args);
-}
-
 static Status reverse_op(Autodiff *ad, IrOp op)
 {
     const IrOpRec *rec = ir_op(ad->fwd, op);
     ad->b.scope = rec->scope;
     ad->b.span = rec->span;
-    if (rec->kind == IR_OP_send || rec->kind == IR_OP_recv) {
-        (rec->kind == IR_OP_send ? reverse_send : reverse_recv)(ad, op);
-        return STATUS_OK;
-    }
     GradCall call = {.ad = ad, .b = &ad->b, .fwd = ad->fwd, .op = op};
-    bool any_in = false, any_out = false;
+    bool any_in = !rec->n_in, any_out = !rec->n_out; /* a message has only one end here */
     for (uint32_t i = 0; i < rec->n_in; i++)
         any_in |= ad->wants[ir_in(ad->fwd, op, i).i] != 0;
     for (uint32_t r = 0; any_in && r < rec->n_out; r++)

@@ -251,6 +251,35 @@ static void grad_reshape(GradCall *c)
     grad_give(c, 0, build1(c, IR_SERVES_INPUT, IR_OP_reshape, in_type(c, 0), 1, &dy));
 }
 
+/* -- between a pipeline's stages: what was sent comes back as a gradient, and goes back for what
+ * was received -- */
+
+static void give_back(GradCall *c, IrOpArgs *args)
+{
+    copy_attr(c, args, "comm");
+    copy_attr(c, args, "ranks");
+    copy_attr(c, args, "peer");
+    copy_attr(c, args, "tag");
+    c->b->serves = IR_SERVES_INPUT;
+}
+
+static void grad_send(GradCall *c)
+{
+    IrValue x = ir_in(c->fwd, c->op, 0);
+    IrOpArgs args = {.kind = IR_OP_recv, .out = {grad_type(c, 0)}};
+    args.name = intern_printf(&c->b->g->m->s->interner, "%s.grad", ir_value(c->fwd, x)->name);
+    give_back(c, &args);
+    grad_give(c, 0, ir_out(c->b->g, ir_build(c->b, &args), 0));
+}
+
+static void grad_recv(GradCall *c)
+{
+    IrValue dy = grad_dy(c, 0);
+    IrOpArgs args = {.kind = IR_OP_send, .in = &dy, .n_in = 1};
+    give_back(c, &args);
+    ir_build(c->b, &args);
+}
+
 #define grad_none NULL
 static const GradRule rules[IR_OP_COUNT] = {
 #include "ir/op_columns.h"

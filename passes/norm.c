@@ -16,7 +16,7 @@ int64_t norm_parts(const IrModule *m, IrType type)
 IrValue norm_of_nothing(IrBuilder *b)
 {
     IrModule *m = b->g->m;
-    IrValue any = ir_graph_state(b->g, step_scalar(m, "loss_sum", DTYPE_F64));
+    IrValue any = ir_graph_state(b->g, step_scalar(m, "eval_sum", DTYPE_F64)); /* no step's own */
     IrOpArgs args = {.kind = IR_OP_sum_scalars, .in = &any, .n_in = 1};
     args.name = sym(m->s, "norm_sq.none");
     args.attrs[0] = "factor";
@@ -43,7 +43,9 @@ static IrOpArgs take_out(IrGraph *g, IrValue states[2])
             states[1] = ir_in(g, op, 1);
             args.values[0].f = ir_attr_f64(g, op, "max_norm");
         }
-        if (ir_op_kind(g, op) == IR_OP_grad_norm || ir_op_kind(g, op) == IR_OP_norm_sq)
+        bool nothing = ir_op_kind(g, op) == IR_OP_sum_scalars &&
+                       ir_value(g, ir_in(g, op, 0))->def == IR_DEF_STATE;
+        if (ir_op_kind(g, op) == IR_OP_grad_norm || ir_op_kind(g, op) == IR_OP_norm_sq || nothing)
             ir_op_remove(g, op);
     }
     ir_graph_compact(g);

@@ -90,12 +90,18 @@ static Status mark(Marker *k)
     return STATUS_OK;
 }
 
-/* Blocks in the order of their first op. */
+/* Blocks in the order of their first op; of a pipeline's stage, those of the whole model. */
 static uint32_t list_blocks(Marker *k, IrScope *out_blocks)
 {
+    const IrModule *m = k->c->m;
     Map seen;
     map_init(&seen, k->c->scratch);
     uint32_t n = 0;
+    for (uint32_t i = 1; m->mesh.pp > 1 && i < m->scopes.n; i++)
+        if (m->scopes.at[i].kind == IR_SCOPE_BLOCK)
+            out_blocks[n++] = (IrScope){i};
+    if (n)
+        return n;
     for (uint32_t i = 0; i < k->g->order.n; i++) {
         IrScope block = ir_scope_block(k->c->m, ir_op(k->g, k->g->order.at[i])->scope);
         if (!block.i || map_get(&seen, block.i, NULL))

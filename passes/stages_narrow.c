@@ -110,7 +110,8 @@ static bool narrow_reshape(Narrowing *x, IrOp op, uint32_t dim)
 static bool narrow_linear(Narrowing *x, IrOp op, uint32_t dim)
 {
     const IrGraph *g = x->s->g;
-    bool in_out = ir_attr_bool(g, op, "in_out"), last = dim + 1 == type_of(x->s, ir_out(g, op, 0))->rank;
+    bool in_out = ir_attr_bool(g, op, "in_out"),
+         last = dim + 1 == type_of(x->s, ir_out(g, op, 0))->rank;
     IrValue bias = ir_in(g, op, 2);
     return last && narrow_state(x, ir_in(g, op, 1), in_out) &&
            (!bias.i || narrow_state(x, bias, 0));

@@ -16,9 +16,12 @@ static Status check_plan(RtRun *run)
 {
     const RtOptions *o = run->options;
     const RtPlan *plan = &run->rt->plan;
+    uint64_t n_grads = 0; /* of all stages */
+    for (uint32_t i = 0; i < plan->n_all; i++)
+        n_grads += plan->all[i].n_grads;
     TRY(need(run->s, o->dump_values ? "--dump-values" : NULL, plan->n_kept, "values",
              "build with `--keep=GLOB`"));
-    TRY(need(run->s, o->dump_grads ? "--dump-grads" : NULL, plan->n_grads, "gradients",
+    TRY(need(run->s, o->dump_grads ? "--dump-grads" : NULL, n_grads, "gradients",
              "every parameter is frozen"));
     TRY(need(run->s, o->tune ? "--tune" : NULL, run->rt->kind != NULL, "a device",
              "build with `--target cuda`"));

@@ -34,7 +34,7 @@ def header_size(plan, want):
 def main():
     old, new = (text.encode().replace(b"\\0", b"\0") for text in sys.argv[3:5])
     data = bytearray(open(sys.argv[1], "rb").read())
-    head = data.index(b"step\2\0\0\0")
+    head = data.index(b"step\3\0\0\0")
     (total,) = struct.unpack_from("<Q", data, head + 8)
     plan = data[head : head + total]
     size = header_size(plan, struct.unpack_from("<Q", plan, HASH_AT)[0])

@@ -1,5 +1,6 @@
-/* The order of a pipeline's stages, for every schedule on many sizes; and what verify-collectives says
- * of a whole model's stages, and of lists in which one message is wrong. */
+/* The order of a pipeline's stages, for every schedule on many sizes; and what verify-collectives
+ * says of a whole model's stages, and of lists in which one message is wrong.
+ * diag: collective_missing */
 #include "passes_support.h"
 
 #include "passes/pipe.h"
@@ -250,6 +251,22 @@ static void circle(void **state)
     bench_free(bench);
 }
 
+/* A stage that never comes to a sum which another waits for. */
+static void missing(void **state)
+{
+    Bench *bench = bench_new();
+    CollectiveEvent sum = {.kind = sym(bench->s, "all_reduce"), .comm = sym(bench->s, "pp:0,2"),
+                           .count = 4, .dtype = DTYPE_F32, .classes = 2,
+                           .name = sym(bench->s, "table.grad")};
+    CollectiveClass classes[] = {{"stage 0", {&sum, 1, 1}}, {"stage 1", {0}}, {"stage 2", {0}}};
+    (void)state;
+    assert_int_equal(verify(bench, classes, 3), STATUS_BUG);
+    assert_non_null(strstr(bench_said(bench),
+                           "verify-collectives: stage 0 comes to `all_reduce` `table.grad` over "
+                           "`pp:0,2`, which is of 2 stages, but 1 come to it"));
+    bench_free(bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(bubbles),
         cmocka_unit_test(mutations),
         cmocka_unit_test(circle),
+        cmocka_unit_test(missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

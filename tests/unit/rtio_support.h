@@ -121,7 +121,7 @@ static inline Model *model_new(int64_t micro_batches, int64_t batch, int64_t seq
 {
     Model *m = calloc(1, sizeof *m);
     PlanHeader *h = &m->header;
-    m->plan = (RtPlan){.header = h,
+    m->plan = (RtPlan){.header = h, .all = &m->plan, .n_all = 1,
                        .instrs = m->instrs,
                        .tensors = m->tensors,
                        .params = m->params,
