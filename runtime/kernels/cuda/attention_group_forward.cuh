@@ -149,13 +149,15 @@ __device__ inline void forward_softmax(ForwardState &r, float (&s)[1][16][4], fl
               total = 0;
         rescale[half] = exp2_fast(before[half] * r.unit - shift);
 #pragma unroll
-        for (int n = 0; n < 16; n++)
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                float p = exp2_fast(s[0][n][half * 2 + c] * r.unit - shift);
-                s[0][n][half * 2 + c] = p;
-                total += p;
-            }
+        for (int n = 0; n < 16; n++) {
+            float *p = &s[0][n][half * 2]; /* rounded as the product takes them, summed so */
+            uint32_t rounded =
+                pack_bf16(exp2_fast(p[0] * r.unit - shift), exp2_fast(p[1] * r.unit - shift));
+            p[0] = low_f32(rounded);
+            p[1] = high_f32(rounded);
+            total += p[0];
+            total += p[1];
+        }
         r.sum[0][half] = r.sum[0][half] * rescale[half] + total;
     }
 }
