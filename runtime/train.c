@@ -126,7 +126,8 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
 static bool is_profiled(const RtRun *run, int64_t i)
 {
     int64_t first = run->n_steps > 1 ? 1 : 0;
-    return run->options->profile && rt_is_first(run->rt->world) && i >= first && i < first + RT_PROFILE_STEPS;
+    return run->options->profile && rt_is_first(run->rt->world) && i >= first &&
+           i < first + RT_PROFILE_STEPS;
 }
 
 static Status one_step(RtRun *run, int64_t i)

@@ -52,6 +52,8 @@ if lit_config.params.get("update"):
     config.substitutions.append((r"\bFileCheck\b", "python3 " + tool("fill_checks")))
 if os.environ.get("STEPC_TEST_FULL") == "1":
     config.available_features.add("full")
+if os.path.exists(os.path.join(build, "tests", "emulated_cuda", "libcuda.so.1")):
+    config.available_features.add("cuda")
 with open(os.path.join(build, "CMakeCache.txt")) as cache:
     if "STEPC_SANITIZE:BOOL=ON" in cache.read():
         config.available_features.add("sanitized")
