@@ -296,7 +296,11 @@ Status rt_cuda_exec_capture(RtCuda *cuda, RtCudaExec *exec)
     if (status == STATUS_OK)
         status = rt_cuda_result(cuda, cuda->driver.GraphGetNodes(graph, NULL, &nodes), what);
     if (status == STATUS_OK)
-        status = rt_cuda_result(cuda, cuda->driver.GraphInstantiate(&exec->graph, graph, 0), what);
+        status = rt_cuda_result(
+            cuda,
+            cuda->driver.GraphInstantiate(
+                &exec->graph, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
+            what);
     if (graph)
         cuda->driver.GraphDestroy(graph);
     if (status == STATUS_OK)

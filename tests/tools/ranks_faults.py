@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and when
-the ranks are too few, over MPI and over links of our own: every rank is gone within the timeout
-and 5 s, one message names the rank, the op and the last step, and no file is half-written.
+"""ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and
+when the ranks are too few, over MPI and over links of our own: every rank is gone within the
+timeout and 5 s, one message names the rank, the op and the last step, and no file is half-written.
 
   ranks_faults.py STEPC FIXTURE SEQ WORK_DIR
 """
