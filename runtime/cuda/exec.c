@@ -288,6 +288,9 @@ Status rt_cuda_exec_capture(RtCuda *cuda, RtCudaExec *exec)
         cuda, cuda->driver.StreamBeginCapture(cuda->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
         what));
     CUgraph graph = NULL;
+    /* the streams' priorities become the nodes' */
+    unsigned long long flags =
+        exec->fork ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0;
     Status status = enqueue_all(cuda, exec);
     CUresult result = cuda->driver.StreamEndCapture(cuda->stream, &graph);
     size_t nodes = 0;
@@ -296,7 +299,8 @@ Status rt_cuda_exec_capture(RtCuda *cuda, RtCudaExec *exec)
     if (status == STATUS_OK)
         status = rt_cuda_result(cuda, cuda->driver.GraphGetNodes(graph, NULL, &nodes), what);
     if (status == STATUS_OK)
-        status = rt_cuda_result(cuda, cuda->driver.GraphInstantiate(&exec->graph, graph, 0), what);
+        status =
+            rt_cuda_result(cuda, cuda->driver.GraphInstantiate(&exec->graph, graph, flags), what);
     if (graph)
         cuda->driver.GraphDestroy(graph);
     if (status == STATUS_OK)

@@ -9,7 +9,7 @@
 #include "runtime/cuda/load.h"
 #include "runtime/profile.h"
 
-enum { CLOSE_SECONDS = 60, LOST_SECONDS = 2, PROBE_SECONDS = 2 };
+enum { CLOSE_SECONDS = 60, LOST_SECONDS = 2, PROBE_SECONDS = 2, LINK_BYTES = 16 };
 
 Status rt_nccl_result(RtCuda *cuda, int result, const char *what)
 {
@@ -46,6 +46,18 @@ static Status find_functions(RtCuda *cuda, void *library, const char *name)
     return STATUS_OK;
 }
 
+/* Its launches go first where both streams have some: few blocks, for which others wait. */
+static Status open_stream(RtCuda *cuda)
+{
+    int least = 0, most = 0;
+    TRY(rt_cuda_result(cuda, cuda->driver.CtxGetStreamPriorityRange(&least, &most),
+                       "making a stream"));
+    return rt_cuda_result(cuda,
+                          cuda->driver.StreamCreateWithPriority(&cuda->comm_stream,
+                                                                CU_STREAM_NON_BLOCKING, most),
+                          "making a stream");
+}
+
 Status rt_nccl_load(RtCuda *cuda, RtWorld *world, RtGroup *groups)
 {
     static const char name[] = "libnccl.so.2";
@@ -68,9 +80,7 @@ Status rt_nccl_load(RtCuda *cuda, RtWorld *world, RtGroup *groups)
              RT_NCCL_VERSION);
         return STATUS_ENV;
     }
-    return rt_cuda_result(cuda,
-                          cuda->driver.StreamCreate(&cuda->comm_stream, CU_STREAM_NON_BLOCKING),
-                          "making a stream");
+    return open_stream(cuda);
 }
 
 /* -- communicators -- */
@@ -97,9 +107,13 @@ static Status check_devices(RtCuda *cuda)
     return STATUS_OK;
 }
 
-static bool same_members(const RtGroup *a, const RtGroup *b)
+/* By the members' ranks: all ranks have one order of the communicators, whatever their plans'. */
+static int compare_members(const RtGroup *a, const RtGroup *b)
 {
-    return a->n == b->n && !memcmp(a->ranks, b->ranks, a->n * sizeof *a->ranks);
+    for (uint32_t i = 0; i < a->n && i < b->n; i++)
+        if (a->ranks[i] != b->ranks[i])
+            return a->ranks[i] < b->ranks[i] ? -1 : 1;
+    return a->n == b->n ? 0 : a->n < b->n ? -1 : 1;
 }
 
 static Status join_group(RtCuda *cuda, RtGroup *group, RtNcclHandle *out_comm)
@@ -118,6 +132,66 @@ static Status join_group(RtCuda *cuda, RtGroup *group, RtNcclHandle *out_comm)
     return rt_nccl_result(cuda, result, meeting);
 }
 
+/* The first communicator behind `last` in that order; NULL: there is none. */
+static const RtGroup *next_group(const RtCuda *cuda, const RtGroup *last)
+{
+    const RtGroup *groups = cuda->ranks->groups, *next = NULL;
+    for (uint64_t i = 0; i < cuda->plan->n_comms; i++)
+        if ((!last || compare_members(last, &groups[i]) < 0) &&
+            (!next || compare_members(&groups[i], next) < 0))
+            next = &groups[i];
+    return next;
+}
+
+/* Communicators with equal members are one. */
+static void share(RtCuda *cuda, const RtGroup *group, RtNcclHandle comm)
+{
+    RtCudaRanks *ranks = cuda->ranks;
+    for (uint64_t i = 0; i < cuda->plan->n_comms; i++)
+        if (!compare_members(group, &ranks->groups[i]))
+            ranks->comms[i] = comm;
+    ranks->owned[group - ranks->groups] = comm != NULL;
+}
+
+/* NCCL makes its links at first use: that is now, and not within a step. The arena's first bytes
+ * are equal on all ranks, and stay what they are. */
+static Status use_group(RtCuda *cuda, const RtGroup *group, RtNcclHandle comm)
+{
+    static const char linking[] = "linking the ranks' devices";
+    const RtNccl *nccl = &cuda->ranks->nccl;
+    unsigned char *at = (unsigned char *)(uintptr_t)cuda->arena.at;
+    int result = nccl->AllGather(at + group->self * LINK_BYTES, at, LINK_BYTES, RT_NCCL_BYTE, comm,
+                                 cuda->stream);
+    TRY(rt_nccl_result(cuda, result, linking));
+    TRY(rt_nccl_result(cuda, nccl->GroupStart(), linking));
+    for (uint32_t i = 1; i < group->n; i++) {
+        int peer = (int)((group->self + i) % group->n);
+        TRY(rt_nccl_result(cuda, nccl->Send(at, LINK_BYTES, RT_NCCL_BYTE, peer, comm, cuda->stream),
+                           linking));
+        TRY(rt_nccl_result(cuda,
+                           nccl->Recv(at + (uint32_t)peer * LINK_BYTES, LINK_BYTES, RT_NCCL_BYTE,
+                                      peer, comm, cuda->stream),
+                           linking));
+    }
+    return rt_nccl_result(cuda, nccl->GroupEnd(), linking);
+}
+
+static Status use_groups(RtCuda *cuda)
+{
+    RtCudaRanks *ranks = cuda->ranks;
+    CUresult result;
+    Status status = STATUS_OK;
+    rt_guard_begin(&ranks->guard, "linking the ranks' devices", ranks->world->timeout_s);
+    for (uint64_t i = 0; i < cuda->plan->n_comms && status == STATUS_OK; i++)
+        if (ranks->owned[i] && ranks->groups[i].n * LINK_BYTES <= cuda->arena.bytes)
+            status = use_group(cuda, &ranks->groups[i], ranks->comms[i]);
+    rt_guard_end(&ranks->guard);
+    TRY(status);
+    if (!rt_nccl_wait(cuda, &result))
+        return rt_world_lost(ranks->world, "linking the ranks' devices");
+    return rt_cuda_result(cuda, result, "linking the ranks' devices");
+}
+
 Status rt_nccl_join(RtCuda *cuda)
 {
     RtCudaRanks *ranks = cuda->ranks;
@@ -125,20 +199,13 @@ Status rt_nccl_join(RtCuda *cuda)
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     TRY(check_devices(cuda));
     TRY(rt_guard_open(ranks->world, &ranks->guard));
-    for (uint64_t i = 0; i < cuda->plan->n_comms; i++) {
-        uint64_t like = 0;
-        while (like < i && !same_members(&ranks->groups[like], &ranks->groups[i]))
-            like++;
-        if (like < i) {
-            ranks->comms[i] = ranks->comms[like];
-            continue;
-        }
-        if (ranks->groups[i].n == 1)
-            continue;
-        TRY(join_group(cuda, &ranks->groups[i], &ranks->comms[i]));
-        ranks->owned[i] = true;
+    for (const RtGroup *last = NULL, *next; (next = next_group(cuda, last)); last = next) {
+        RtNcclHandle comm = NULL;
+        if (next->n > 1)
+            TRY(join_group(cuda, &ranks->groups[next - ranks->groups], &comm));
+        share(cuda, next, comm);
     }
-    return STATUS_OK;
+    return use_groups(cuda);
 }
 
 void rt_nccl_close(RtCuda *cuda)

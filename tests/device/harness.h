@@ -96,5 +96,6 @@ void check_embed(void);
 void check_tables(void);
 void check_reduce(void);
 void check_optimizer(void);
+void check_ranks(void);
 
 #endif

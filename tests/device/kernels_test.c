@@ -1,9 +1,8 @@
 /* kernels_test: the CUDA kernels through their launch functions against plain formulas. On a GPU,
  * or under the emulator. Options: --small (fewer and smaller cases: for compute-sanitizer and the
  * emulator), --bench (large shapes against the plain kernels, and times), --group NAME (attention,
- * loss, embed, tables, reduce, optimizer; several), --size N (attention of this head size
- * alone), --seconds N (ends the program, as failed, after
- * so long; 280 if not given). */
+ * loss, embed, tables, reduce, optimizer, ranks; several), --size N (attention of this head size
+ * alone), --seconds N (ends the program, as failed, after so long; 280 if not given). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +65,7 @@ int main(int argc, char **argv)
     check_tables();
     check_embed();
     check_loss();
+    check_ranks();
     check_attention();
     return report_end() ? 1 : 0;
 }

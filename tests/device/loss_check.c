@@ -228,6 +228,7 @@ static void time_rows(int64_t tokens, int64_t count, double softcap)
                                   .targets = (const int32_t *)rows,
                                   .tokens = tokens,
                                   .count = count,
+                                  .words = count,
                                   .ld = count,
                                   .ignore = -1,
                                   .softcap = (float)softcap,

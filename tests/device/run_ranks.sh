@@ -67,7 +67,8 @@ start() {
 }
 
 fixture() { # MODEL: f32, against one GPU: losses, gradients; the bits of a second run
-    model=$1 batch="--weights $root/tests/fixtures/$1 --batch $root/tests/fixtures/$1/batch.safetensors"
+    model=$1 at=$root/tests/fixtures/$1
+    batch="--weights $at --batch $at/batch.safetensors"
     # shellcheck disable=SC2086
     start "$model.one" "$model.one" 1 $batch --dump-grads "$work/$model.one.grads"
     for mesh in fsdp2 tp2; do

@@ -148,7 +148,7 @@ def faults(build, folder, seq, work):
         world,
         LD_LIBRARY_PATH="%s:%s" % (build + "/tests/emulated_cuda", without_nccl(build, work)),
     )
-    refused("NCCL fails", r"error: NCCL failed while exchanging", exe, world, FAKE_NCCL="fails")
+    refused("NCCL fails", r"error: NCCL failed while linking", exe, world, FAKE_NCCL="fails")
     # a message that does not come makes the device hang, as a real one does
     use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
     for transport in ("mpi", "tcp"):
