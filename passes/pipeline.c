@@ -22,6 +22,7 @@ Status pass_pipeline(PassManager *p)
      * left of each tensor. */
     TRY(pass_run(p, PASS_localize));
     TRY(pass_run(p, PASS_partition));
+    TRY(pass_run(p, PASS_elide));
     TRY(pass_run(p, PASS_fsdp));
 
     /* LOCAL to PLANNED. Regions are fused once per graph, before the instances are unrolled, so

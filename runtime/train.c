@@ -1,6 +1,7 @@
 #include "runtime/run.h"
 
 #include "base/diag.h"
+#include "runtime/check_replicas.h"
 
 /* A signal that one rank has got stops all of them after the same step. */
 Status rt_run_stops(const RtRun *run, bool *out_stops)
@@ -113,7 +114,8 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
 static bool is_profiled(const RtRun *run, int64_t i)
 {
     int64_t first = run->n_steps > 1 ? 1 : 0;
-    return run->options->profile && rt_is_first(run->rt->world) && i >= first && i < first + RT_PROFILE_STEPS;
+    return run->options->profile && rt_is_first(run->rt->world) && i >= first &&
+           i < first + RT_PROFILE_STEPS;
 }
 
 static Status one_step(RtRun *run, int64_t i)
@@ -167,6 +169,8 @@ Status rt_train(RtRun *run)
     if (stopped)
         rt_log_note(&run->log, "interrupted | step %lld", (long long)run->rt->steps_done);
     TRY(between_steps(run, true));
+    if (run->options->check && !run->rt->kind)
+        TRY(rt_check_replicas(run->s, run->rt->world, &run->rt->plan, run->rt->arena.base));
     if (run->options->profile && rt_is_first(run->rt->world))
         TRY(rt_profile_write(run->s, &run->rt->plan, &run->profile, run->options->profile));
     return STATUS_OK;
