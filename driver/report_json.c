@@ -152,6 +152,8 @@ static void add_rank(Session *s, cJSON *list, const DriverCompiled *c, uint32_t 
     add_count(rank, "persistent_bytes", f->persistent_bytes);
     add_count(rank, "transient_bytes", f->transient_bytes);
     add_count(rank, "lower_bound_bytes", f->lower_bound);
+    add_count(rank, "gathered_peak_bytes", f->gathered_peak);
+    add_count(rank, "gathered_unit_bytes", f->gathered_unit);
     cJSON *breakdown = cJSON_AddObjectToObject(rank, "breakdown");
     for (unsigned i = 0; i < PASS_BYTE_CLASS_COUNT; i++)
         add_count(breakdown, pass_byte_class_name((PassByteClass)i), f->breakdown[i]);

@@ -50,6 +50,38 @@ static bool same_dims(const IrModule *m, IrType a, IrType b)
     return true;
 }
 
+/* Elements of the whole buffer; 0: an axis that it is cut along does not exist. */
+static int64_t flat_numel(const IrModule *m, const IrStateRec *rec)
+{
+    const int64_t sizes[IR_MESH_SIZES] = {m->mesh.tp, m->mesh.dp, m->mesh.dpr, m->mesh.pp};
+    int64_t numel = ir_type_numel(m, rec->type);
+    for (uint32_t i = 0; rec->cut && i < IR_MESH_SIZES; i++)
+        if (!strcmp(ir_mesh_size_names[i], rec->cut))
+            return numel <= INT64_MAX / sizes[i] ? numel * sizes[i] : INT64_MAX;
+    return rec->cut ? 0 : numel;
+}
+
+static const char *pieces_fault(const IrModule *m, const IrStateRec *rec)
+{
+    if (!rec->n_pieces)
+        return rec->cut ? "it is cut and has no pieces" : NULL;
+    if (rec->first_piece > m->pieces.n || rec->n_pieces > m->pieces.n - rec->first_piece)
+        return "its pieces do not exist";
+    int64_t numel = flat_numel(m, rec), end = 0;
+    if (!numel)
+        return "it is cut along an axis that the mesh does not have";
+    for (uint32_t i = 0; i < rec->n_pieces; i++) {
+        const IrPiece *piece = &m->pieces.at[rec->first_piece + i];
+        if (piece->begin < end)
+            return "its pieces overlap";
+        int64_t n = ir_type_numel(m, piece->type);
+        if (n > numel || piece->begin > numel - n)
+            return "a piece ends outside it";
+        end = piece->begin + n;
+    }
+    return NULL;
+}
+
 static const char *state_fault(Verifier *v, const IrStateRec *rec)
 {
     const IrModule *m = v->m;
@@ -64,9 +96,9 @@ static const char *state_fault(Verifier *v, const IrStateRec *rec)
         return "its parameter does not exist";
     if (rec->of.i && ir_state_rec(m, rec->of)->kind != IR_STATE_PARAM)
         return "it belongs to a state that is no parameter";
-    if (rec->n_pieces &&
-        (rec->first_piece > m->pieces.n || rec->n_pieces > m->pieces.n - rec->first_piece))
-        return "its pieces do not exist";
+    const char *pieces = pieces_fault(m, rec);
+    if (pieces)
+        return pieces;
     if (rec->of.i && !rec->n_pieces && !same_dims(m, rec->type, ir_state_rec(m, rec->of)->type))
         return "its dims are not its parameter's";
     if (rec->trainable && rec->kind != IR_STATE_PARAM)

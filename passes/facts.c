@@ -94,13 +94,19 @@ static unsigned char *find_gradients(const IrGraph *g, Arena *scratch)
     return gradients;
 }
 
+static bool is_gathered(const IrGraph *g, const PassBuffer *b)
+{
+    return b->value.i && ir_op_kind(g, b->op) == IR_OP_all_gather &&
+           ir_value(g, ir_in(g, b->op, 0))->def == IR_DEF_STATE;
+}
+
 static PassByteClass buffer_class(const IrGraph *g, const PassBuffer *b,
                                   const unsigned char *gradients)
 {
     const IrOpRec *rec = ir_op(g, b->op);
     if (!b->value.i)
         return PASS_BYTES_WORKSPACE;
-    if (rec->kind == IR_OP_all_gather && ir_value(g, ir_in(g, b->op, 0))->def == IR_DEF_STATE)
+    if (is_gathered(g, b))
         return PASS_BYTES_GATHERED;
     if (gradients[b->value.i] || rec->serves == IR_SERVES_WEIGHT)
         return PASS_BYTES_GRADS;
@@ -167,6 +173,25 @@ static void add_transient(Facts *k, const PassLifetimes *l, uint32_t peak)
     }
 }
 
+static void measure_gathered(Facts *k, const PassLifetimes *l)
+{
+    int64_t *more = ARENA_ARRAY(k->scratch, int64_t, l->n_instrs + 2), now = 0;
+    for (uint32_t i = 0; i < l->buffers.n; i++) {
+        const PassBuffer *b = &l->buffers.at[i];
+        if (!is_gathered(l->g, b))
+            continue;
+        more[b->begin] += (int64_t)b->bytes;
+        more[b->end + 1] -= (int64_t)b->bytes;
+        if (b->bytes > k->f->gathered_unit)
+            k->f->gathered_unit = b->bytes;
+    }
+    for (uint32_t t = 0; t < l->n_instrs; t++) {
+        now += more[t];
+        if ((uint64_t)now > k->f->gathered_peak)
+            k->f->gathered_peak = (uint64_t)now;
+    }
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     const PassLive *x = a, *y = b;
@@ -195,6 +220,7 @@ static void measure_memory(Facts *k, const PassLifetimes *step, const PassLifeti
     const PassLifetimes *most = step;
     uint32_t peak, eval_peak;
     f->lower_bound = pass_lifetimes_peak(step, PASS_ALIGN_TRANSIENT, k->scratch, &peak);
+    measure_gathered(k, step);
     if (eval) {
         uint64_t bytes = pass_lifetimes_peak(eval, PASS_ALIGN_TRANSIENT, k->scratch, &eval_peak);
         if (bytes > f->lower_bound) {

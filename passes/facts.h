@@ -96,6 +96,7 @@ typedef struct PassSaved { /* a value kept for the backward passes of blocks, fo
 typedef struct PassFacts {
     uint64_t arena_bytes;
     uint64_t persistent_bytes; /* states and inputs, alignment included */
+    uint64_t gathered_peak, gathered_unit; /* whole weights alive at once; of one unit, at most */
     uint64_t lower_bound;      /* largest sum of live transient bytes, over @step and @eval */
     uint64_t transient_bytes;  /* what the plan spends on them: at most 2 % above lower_bound */
     Sym peak_op;               /* name of the first result of the op at the peak, with sigil */

@@ -10,6 +10,7 @@ typedef struct Fsdp {
     int64_t ranks; /* that share */
     bool weights, grads, moments; /* what they share; none: ddp */
     Sym cut;                      /* the mesh axis over which shared states are cut */
+    IrValue *kept; /* by unit: what @fwd has gathered last, and @bwd begins with; {0}: nothing */
 } Fsdp;
 
 static inline FlatUnit *fsdp_unit(const Fsdp *x, IrState param)

@@ -60,6 +60,7 @@ typedef struct Gathers { /* one graph */
     bool *used;         /* by state: does the graph read it? */
     IrValue *piece;     /* by state: what stands for it now; {0}: its unit is not gathered */
     uint32_t *last_use; /* by unit: how many units had been gathered when it was last read */
+    IrValue *flat;      /* by unit: the buffer that was gathered last */
     uint32_t n_gathers;
 } Gathers;
 
@@ -86,6 +87,37 @@ static IrValue whole(Gathers *w, IrBuilder *b, const FlatUnit *u)
     return fsdp_collective(b, IR_OP_all_gather, shard, name, type, w->x->cut, w->x->ranks);
 }
 
+/* What is whole when the forward pass ends need not be gathered for what the backward pass begins
+ * with. */
+static IrValue kept_whole(Gathers *w, const FlatUnit *u)
+{
+    Fsdp *x = w->x;
+    IrValue from = x->kept ? x->kept[u - x->f.units.at] : (IrValue){0};
+    IrGraph *fwd = ir_graph_find(x->c->m, "fwd");
+    if (!from.i || w->g != ir_graph_find(x->c->m, "bwd") || w->n_gathers)
+        return (IrValue){0};
+    const IrValueRec rec = *ir_value(fwd, from);
+    vec_push(x->c->s->arena, &fwd->results, from);
+    pass_stat(x->c, "gathered once for both passes", 1);
+    return ir_graph_param(w->g, rec.name, rec.type, rec.span);
+}
+
+/* Units that were read since the last gather, outside every region. */
+static void keep_last(Gathers *w)
+{
+    Fsdp *x = w->x;
+    if (!x->weights || w->g != ir_graph_find(x->c->m, "fwd"))
+        return;
+    x->kept = ARENA_ARRAY(x->c->scratch, IrValue, x->f.units.n);
+    for (uint32_t i = 0; i < x->f.units.n; i++) {
+        IrValue v = w->flat[i];
+        if (v.i && w->last_use[i] == w->n_gathers &&
+            !ir_op(w->g, ir_value(w->g, v)->op)->region.i &&
+            !ir_scope_block(w->g->m, x->f.units.at[i].scope).i)
+            x->kept[i] = v;
+    }
+}
+
 /* In front of the op at `at`; returns how many ops that were. */
 static uint32_t gather(Gathers *w, FlatUnit *u, uint32_t at)
 {
@@ -93,7 +125,11 @@ static uint32_t gather(Gathers *w, FlatUnit *u, uint32_t at)
     uint32_t before = w->g->order.n;
     IrBuilder b = fsdp_builder(w->g, u, at);
     b.region = ir_op(w->g, w->g->order.at[at])->region;
-    IrValue flat = whole(w, &b, u);
+    IrValue flat = kept_whole(w, u);
+    bool kept = flat.i;
+    if (!kept)
+        flat = whole(w, &b, u);
+    w->flat[u - w->x->f.units.at] = flat;
     for (uint32_t i = 0; i < u->members.n; i++) {
         const FlatMember *member = &u->members.at[i];
         const IrStateRec *rec = ir_state_rec(m, member->param);
@@ -102,7 +138,7 @@ static uint32_t gather(Gathers *w, FlatUnit *u, uint32_t at)
         b.span = rec->span;
         w->piece[member->param.i] = fsdp_piece(&b, flat, member, rec->name, rec->type);
     }
-    w->n_gathers++;
+    w->n_gathers += !kept;
     return w->g->order.n - before;
 }
 
@@ -203,6 +239,7 @@ void fsdp_gather_weights(Fsdp *x, IrGraph *g)
     w.used = ARENA_ARRAY(x->c->scratch, bool, n);
     w.piece = ARENA_ARRAY(x->c->scratch, IrValue, n);
     w.last_use = ARENA_ARRAY(x->c->scratch, uint32_t, x->f.units.n);
+    w.flat = ARENA_ARRAY(x->c->scratch, IrValue, x->f.units.n);
     find_used(&w);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
@@ -221,4 +258,5 @@ void fsdp_gather_weights(Fsdp *x, IrGraph *g)
         }
     }
     ir_graph_compact(g);
+    keep_last(&w);
 }

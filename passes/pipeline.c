@@ -26,6 +26,7 @@ Status pass_pipeline(PassManager *p)
      * left of each tensor. */
     TRY(pass_run(p, PASS_localize));
     TRY(pass_run(p, PASS_partition));
+    TRY(pass_run(p, PASS_elide));
     TRY(pass_run(p, PASS_fsdp));
     TRY(pass_run(p, PASS_agree));
 

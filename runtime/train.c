@@ -1,6 +1,7 @@
 #include "runtime/run.h"
 
 #include "base/diag.h"
+#include "runtime/check_replicas.h"
 
 /* A signal that one rank has got stops all of them after the same step. */
 Status rt_run_stops(RtRun *run, bool *out_stops)
@@ -181,6 +182,8 @@ Status rt_train(RtRun *run)
     if (stopped)
         rt_log_note(&run->log, "interrupted | step %lld", (long long)run->rt->steps_done);
     TRY(between_steps(run, true));
+    if (run->options->check && !run->rt->kind)
+        TRY(rt_check_replicas(run->s, run->rt->world, &run->rt->plan, run->rt->arena.base));
     if (run->options->profile && rt_is_first(run->rt->world))
         TRY(rt_profile_write(run->s, &run->rt->plan, &run->profile, run->options->profile));
     return STATUS_OK;

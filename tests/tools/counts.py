@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""counts: what ranks exchange in a step, as planned (`plan --json`) and as a profiled step of
-rank 0 did it: the same numbers. And by unit: a block's weights are gathered `gathers=` times per
+"""counts: what ranks exchange in a step, as planned (`plan --json`) and as a profiled step of rank
+0 did it: the same numbers. And by unit: a block's weights are gathered `gathers=` times per
 micro-batch, its gradients scattered once per micro-batch, with defer_fsdp_grad_sync once per step;
 frozen units have no scatters; a table that is looked up where its rows live is not gathered.
 
