@@ -1,5 +1,7 @@
 #include "passes/cost.h"
 
+#include <string.h>
+
 typedef struct CostCall {
     const IrGraph *g;
     const IrUses *uses;
@@ -176,17 +178,29 @@ PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op)
 }
 
 static const struct {
-    double products, other, bandwidth, link, latency;
+    double products, other, bandwidth, near, link, latency;
 } rates[] = {
-#define TARGET(id, product_rate, other_rate, byte_rate, link_rate, link_latency)                   \
-    [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate, link_rate, link_latency},
+#define TARGET(id, product_rate, other_rate, byte_rate, near_rate, link_rate, link_latency)        \
+    [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate, near_rate, link_rate, link_latency},
 #include "passes/cost_model.def"
 #undef TARGET
 };
 
-double pass_cost_message(PassTarget target, uint64_t bytes)
+/* In a ring each member hands on all parts but one; a sum goes round twice. */
+double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op)
 {
-    return rates[target].latency + (double)bytes / rates[target].link;
+    IrOpKind kind = ir_op_kind(g, op);
+    double ranks = (double)ir_attr_i64(g, op, "ranks"), rounds = (ranks - 1) / ranks;
+    bool sends = kind == IR_OP_send, near = !strcmp(ir_attr_sym(g, op, "comm"), "tp");
+    if (kind == IR_OP_recv)
+        return 0; /* counted where it is sent */
+    double bytes = (double)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0)));
+    if (kind == IR_OP_all_gather)
+        bytes *= ranks;
+    if (kind == IR_OP_all_reduce || kind == IR_OP_all_reduce_state)
+        rounds *= 2;
+    return rates[target].latency +
+           bytes * (sends ? 1 : rounds) / (near ? rates[target].near : rates[target].link);
 }
 
 double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes)

@@ -18,8 +18,8 @@ PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op);
 /* Seconds on the target; `bytes` are those that reach memory. */
 double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes);
 
-/* Seconds that a message from one rank to another takes. */
-double pass_cost_message(PassTarget target, uint64_t bytes);
+/* Seconds that an exchange between ranks takes, beside which nothing else runs. */
+double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op);
 
 /* Pairs (query, key) that a mask shows, in one row of `seq` queries and `keys` keys. */
 uint64_t pass_cost_visible_pairs(int64_t seq, int64_t keys, bool causal, int64_t window);

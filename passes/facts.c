@@ -358,9 +358,9 @@ static void add_seconds(Facts *k, IrOp op, double seconds)
     const char *graph = ir_op(g, op)->graph ? ir_op(g, op)->graph : "";
     PassTarget target = k->options ? k->options->target : PASS_TARGET_CPU;
     bool back = !strcmp(graph, "bwd");
+    if (ir_op_info(ir_op_kind(g, op))->traits & IR_COLLECTIVE)
+        seconds = pass_cost_exchange(target, g, op);
     if (ir_op_kind(g, op) == IR_OP_send) {
-        seconds = pass_cost_message(
-            target, (uint64_t)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0))));
         *(back ? &f->send_back_seconds : &f->send_seconds) += seconds;
         return;
     }

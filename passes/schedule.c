@@ -140,7 +140,7 @@ static void keep_values(Unroller *u, const Instance *fwd)
 static Status check_kept(const Unroller *u)
 {
     const PassOptions *o = u->c->options;
-    for (uint32_t k = 0; k < o->keep.n && o->pp < 2; k++) {
+    for (uint32_t k = 0; k < o->keep.n && o->pp < 2; k++) { /* else the pass `stages` has asked */
         if (u->kept[k])
             continue;
         diag(u->c->s, o->keep.at[k].span, keep_matches_nothing, o->keep.at[k].glob);

@@ -5,6 +5,7 @@
  * A value that a later stage reads goes from stage to stage, once over every border. */
 #include "passes/stages.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -182,6 +183,23 @@ static void find_ties(const Stages *s, IrModule *whole)
 
 /* -- the pass -- */
 
+/* Each stage keeps what it has of the values that --keep names; one of them must have some. */
+static Status check_kept(const Stages *s)
+{
+    const PassPatterns *keep = &s->c->options->keep;
+    for (uint32_t k = 0; k < keep->n; k++) {
+        bool found = false;
+        for (uint32_t v = 1; v < s->g->values.n; v++)
+            found |= s->g->values.at[v].def == IR_DEF_RESULT &&
+                     !fnmatch(keep->at[k].glob, s->g->values.at[v].name, 0);
+        if (found)
+            continue;
+        diag(s->c->s, keep->at[k].span, keep_matches_nothing, keep->at[k].glob);
+        return STATUS_USER;
+    }
+    return STATUS_OK;
+}
+
 static Status check_schedule(const PassContext *c)
 {
     const PassOptions *o = c->options;
@@ -209,6 +227,7 @@ Status pass_stages(PassContext *c)
     s.uses = ir_uses(s.g, c->scratch);
     s.ops = ARENA_ARRAY(c->scratch, StageOp, s.g->ops.n);
     TRY(check_schedule(c));
+    TRY(check_kept(&s));
     find_blocks(&s);
     find_roles(&s);
     TRY(stages_cut(&s));

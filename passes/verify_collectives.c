@@ -262,10 +262,21 @@ CollectiveEvents collective_events(Session *s, const IrGraph *g, Arena *arena)
     return events;
 }
 
+/* The ranks of a stage follow each other. */
+static const char *name_of(PassContext *c, const IrModule *m)
+{
+    const IrMeshSizes *mesh = &m->mesh;
+    long long n = (long long)(mesh->tp * mesh->dp * mesh->dpr), first = (long long)m->stage * n;
+    if (mesh->pp < 2)
+        return "stage 0";
+    return n > 1 ? arena_printf(c->scratch, "stage %u (ranks %lld to %lld)", m->stage, first,
+                                first + n - 1)
+                 : arena_printf(c->scratch, "stage %u (rank %lld)", m->stage, first);
+}
+
 static CollectiveClass class_of(PassContext *c, const IrGraph *g, Status *status)
 {
-    CollectiveClass class = {arena_printf(c->scratch, "stage %u", g->m->stage),
-                             collective_events(c->s, g, c->scratch)};
+    CollectiveClass class = {name_of(c, g->m), collective_events(c->s, g, c->scratch)};
     for (uint32_t k = 0; k < g->order.n; k++)
         if (ir_op_info(ir_op_kind(g, g->order.at[k]))->traits & IR_COLLECTIVE)
             check_ranks(c, g, g->order.at[k], status);
