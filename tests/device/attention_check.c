@@ -395,6 +395,10 @@ static void check_all_formulas(void)
     AttentionCase c = typical(2, 4, 2, 100, 72);
     c.plain = true;
     check_case(&c);
+    c = typical(2, 160, 160, 20, 64); /* more heads than the queue has at once */
+    check_case(&c);
+    c = typical(2, 4, 2, 100, 72);
+    c.plain = true;
     c.dim = 20; /* not in pieces of 16 bytes: the plain kernels take it */
     check_case(&c);
 }
