@@ -132,10 +132,13 @@ static void put_tensors(FILE *out, const cJSON *list, const char *last_key)
     fputs("</table>\n", out);
 }
 
-static void put_rank(FILE *out, const cJSON *rank)
+/* many: one of a pipeline's stages */
+static void put_rank(FILE *out, const cJSON *rank, bool many)
 {
-    char bytes[32];
-    fprintf(out, "<h2>Memory: one arena of %s</h2>\n",
+    char bytes[32], stage[32] = "";
+    if (many)
+        snprintf(stage, sizeof stage, " of stage %.0f", driver_json_number(rank, "stage"));
+    fprintf(out, "<h2>Memory%s: one arena of %s</h2>\n", stage,
             driver_bytes_text(bytes, driver_json_number(rank, "arena_bytes")));
     put_bar(out, rank);
     fputs("<p>Peak at <code>", out);
@@ -214,7 +217,8 @@ Status driver_report_html(Session *s, const char *path, const cJSON *report)
     FILE *out = open_memstream(&text, &length);
     const cJSON *rank;
     put_head(out, s, report);
-    cJSON_ArrayForEach(rank, get(report, "ranks")) put_rank(out, rank);
+    bool many = cJSON_GetArraySize(get(report, "ranks")) > 1;
+    cJSON_ArrayForEach(rank, get(report, "ranks")) put_rank(out, rank, many);
     put_recompute(out, get(report, "recompute"));
     put_kernels(out, get(report, "kernels"));
     put_records(out, get(report, "records"));
