@@ -252,3 +252,27 @@ Status rt_cuda_launch_recv(RtCuda *cuda, const RtCall *call)
     return receive(&x, call->at[PLAN_T_recv_y], (uint64_t)call->param[PLAN_recv_count].i * x.size,
                    (uint32_t)call->param[PLAN_recv_peer].i);
 }
+
+/* -- what of something whole is this rank's: behind its end, zeros -- */
+
+Status rt_cuda_launch_take_part(RtCuda *cuda, const RtCall *call)
+{
+    const PlanTensor *x = &call->tensor[PLAN_T_take_part_x];
+    int64_t count = call->param[PLAN_take_part_count].i, before = (int64_t)call->member * count;
+    int64_t given = rt_cuda_between(x->numel - before, 0, count);
+    uint64_t size = dtype_bytes((DType)x->dtype);
+    unsigned char *y = call->at[PLAN_T_take_part_y];
+    if (!rt_cuda_is_dense(call, PLAN_T_take_part_x) || !rt_cuda_is_dense(call, PLAN_T_take_part_y))
+        return rt_cuda_refuse(cuda, call, "a part is taken of what is dense");
+    if (cuda->rehearsing)
+        return STATUS_OK;
+    if (given)
+        TRY(rt_cuda_result(
+            cuda,
+            cuda->driver.MemcpyDtoDAsync(
+                (CUdeviceptr)(uintptr_t)y,
+                (CUdeviceptr)(uintptr_t)rt_cuda_element(call, PLAN_T_take_part_x, before),
+                (uint64_t)given * size, cuda->stream),
+            "taking a part"));
+    return rt_cuda_fill(cuda, y + (uint64_t)given * size, 0, (uint64_t)(count - given) * size);
+}

@@ -100,21 +100,3 @@ Status rt_cuda_launch_flat_pack(RtCuda *cuda, const RtCall *call)
     }
     return flush(&p);
 }
-
-/* -- take_part: a flat buffer of one part and the zeros behind it -- */
-
-Status rt_cuda_launch_take_part(RtCuda *cuda, const RtCall *call)
-{
-    static const CudaView zeros = {.run = 1, .pitch = 1};
-    const PlanTensor *t = &call->tensor[PLAN_T_take_part_x];
-    int64_t count = call->param[PLAN_take_part_count].i, begin = call->member * count;
-    int64_t given = plan_min(t->numel > begin ? t->numel - begin : 0, count);
-    if (!rt_cuda_is_dense(call, PLAN_T_take_part_x) || !rt_cuda_is_real(t->dtype))
-        return rt_cuda_refuse(cuda, call, "a part is taken of dense bf16 or f32");
-    Pack p = {.cuda = cuda, .x = {.y = rt_cuda_view(call, PLAN_T_take_part_y)}};
-    CudaView x = rt_cuda_view(call, PLAN_T_take_part_x);
-    x.at = (unsigned char *)x.at + begin * dtype_bytes((DType)t->dtype);
-    TRY(add_segment(&p, x, 0, given));
-    TRY(add_segment(&p, zeros, given, count - given));
-    return flush(&p);
-}

@@ -201,6 +201,8 @@ static Lists lists_of(const char *model, const char *strategy, int64_t tp, int64
     Lists lists = {.bench = plan.bench};
     Session *s = plan.bench->s;
     lists.base = collective_events(s, plan.g, s->arena);
+    for (uint32_t i = 0; i < lists.base.n; i++)
+        lists.base.at[i].classes = 0; /* each class has all of them */
     lists.renamed = sym(s, "elsewhere");
     return lists;
 }
