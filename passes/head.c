@@ -20,6 +20,23 @@ static bool has_uses(const Head *h, IrValue v)
     return h->uses->first[v.i + 1] > h->uses->first[v.i] || h->uses->is_result[v.i];
 }
 
+static IrOp view_of(const IrGraph *g, IrValue v)
+{
+    const IrValueRec *rec = ir_value(g, v);
+    bool is_piece = rec->def == IR_DEF_RESULT && ir_op_kind(g, rec->op) == IR_OP_flat_piece;
+    return is_piece ? rec->op : (IrOp){0};
+}
+
+/* Also two views of the same piece of a unit's weights, which both graphs have made. */
+static bool is_same(const IrGraph *g, IrValue a, IrValue b)
+{
+    IrOp x = view_of(g, a), y = view_of(g, b);
+    return a.i == b.i ||
+           (x.i && y.i && ir_in(g, x, 0).i == ir_in(g, y, 0).i &&
+            ir_attr_i64(g, x, "offset") == ir_attr_i64(g, y, "offset") &&
+            ir_value_type(g, a).i == ir_value_type(g, b).i);
+}
+
 /* The one op that reads the loss's lse, if that is its gradient over the same operands. */
 static bool find_grad(Head *h)
 {
@@ -32,7 +49,7 @@ static bool find_grad(Head *h)
     if (ir_op_kind(h->g, h->grad) != IR_OP_lm_loss_grad)
         return false;
     for (uint32_t i = 0; i < OPERANDS; i++)
-        if (ir_in(h->g, h->grad, FIRST + i).i != ir_in(h->g, h->loss, i).i)
+        if (!is_same(h->g, ir_in(h->g, h->grad, FIRST + i), ir_in(h->g, h->loss, i)))
             return false;
     return ir_value(h->g, ir_in(h->g, h->grad, SEED))->def == IR_DEF_STATE;
 }
@@ -78,6 +95,9 @@ static void join(const Head *h, uint32_t at)
     ir_op(g, joint)->graph = loss.graph;
     ir_op(g, joint)->instance = loss.instance;
 
+    IrValue w = ir_in(g, h->grad, 2); /* a view that only the gradient has read goes with it */
+    if (w.i != args.in[2].i && h->uses->first[w.i + 1] == h->uses->first[w.i] + 1)
+        ir_op_remove(g, view_of(g, w));
     Sym name[3];
     take_over(g, ir_out(g, joint, 0), ir_out(g, h->loss, 0), &name[0]);
     for (uint32_t i = 0; i < 2; i++)
