@@ -3,7 +3,7 @@
 #   ./test.sh [--full]     --full: the long versions (10,000 random models, a minute per fuzzer)
 set -eu
 cd "$(dirname "$0")"
-skip='gpu|long|harden'
+skip='gpu|long'
 if [ "${1:-}" = --full ]; then
     export STEPC_TEST_FULL=1
     skip=gpu

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the fuzz targets into build-fuzz/ and runs each for SECONDS (10 unless given; 60 under
+# Builds the fuzz targets into build-fuzz/ and runs each for SECONDS (5 unless given; 60 under
 # `test.sh --full`), from seeds that the repository's own models, recipes, fixtures and plans give.
 # A finding is left in build-fuzz/findings/ and ends the run with exit 1.
 #   usage: scripts/fuzz.sh [SECONDS [TARGET ...]]
 set -eu
 cd "$(dirname "$0")/.."
-[ "${STEPC_TEST_FULL:-0}" = 1 ] && seconds=60 || seconds=10
+[ "${STEPC_TEST_FULL:-0}" = 1 ] && seconds=60 || seconds=5
 seconds=${1:-$seconds}
 [ $# -eq 0 ] || shift
 stepc=${STEPC:-build/stepc}
@@ -22,6 +22,7 @@ for target in ${*:-model ir recipe config tensors plan}; do
     corpus=build-fuzz/corpus/$target seeds=build-fuzz/seeds/$target log=build-fuzz/$target.log
     mkdir -p "$corpus"
     options="-max_total_time=$seconds -timeout=20 -rss_limit_mb=3000 -max_len=200000"
+    [ "${STEPC_TEST_FULL:-0}" = 1 ] || options="$options -seed=1"
     [ ! -f "$seeds.dict" ] || options="$options -dict=$seeds.dict"
     if build-fuzz/fuzz_$target $options -artifact_prefix="build-fuzz/findings/$target-" \
         "$corpus" "$seeds" >"$log" 2>&1; then

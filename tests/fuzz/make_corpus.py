@@ -162,12 +162,10 @@ def plans():
         with open(out, "rb") as f:
             data = f.read()
         os.remove(out)
-        at = data.find(b"step\x01\0\0\0")
-        while at >= 0:
-            length = struct.unpack_from("<Q", data, at + 8)[0]
-            if 0 < length < len(data) - at:
-                put("plan", f"{name}.{policy}", data[at : at + length])
-            at = data.find(b"step\x01\0\0\0", at + 1)
+        for found in re.finditer(rb"step[\x01-\xff]\0\0\0", data):
+            length = struct.unpack_from("<Q", data, found.start() + 8)[0]
+            if 0 < length < len(data) - found.start():
+                put("plan", f"{name}.{policy}", data[found.start() : found.start() + length])
 
 
 def words(target, path, pattern):
