@@ -20,6 +20,24 @@ __device__ static inline float soft(float x, float cap)
     return cap > 0 ? cap * tanhf(x / cap) : x;
 }
 
+/* Logits that are rounded to bf16 carry no more than eight bits: the hardware's exponential. */
+__device__ static inline float exponential(float x, int type)
+{
+    return type == CUDA_BF16 ? exp2_fast(x * 1.4426950408889634f) : expf(x);
+}
+
+/* Of a token's loss by one of its logits, before the soft cap; hot: the target's. */
+__device__ static inline float logit_gradient(float logit, float cap, float lse, bool hot, int type)
+{
+    float slope = 1;
+    if (cap > 0) {
+        float tanh = tanhf(logit / cap);
+        logit = cap * tanh;
+        slope = 1 - tanh * tanh;
+    }
+    return (exponential(logit - lse, type) - (hot ? 1.0f : 0.0f)) * slope;
+}
+
 __device__ static inline Exponents thread_exponents(const CudaLmLoss &x, const float *row)
 {
     Exponents e = {minus_infinity(), 0};
@@ -40,12 +58,10 @@ __device__ static inline Exponents thread_exponents(const CudaLmLoss &x, const f
     return e;
 }
 
-KERNEL_ENTRY(lm_loss_rows, 256, 4, CudaLmLoss)
+/* The block's, in every thread. */
+template <int WARPS> __device__ static inline Exponents block_exponents(Exponents e)
 {
-    __shared__ Exponents of_warp[LOSS_WARPS];
-    int64_t t = blockIdx.x;
-    const float *row = x.logits + t * x.ld;
-    Exponents e = thread_exponents(x, row);
+    __shared__ Exponents of_warp[WARPS];
     for (int by = 16; by; by /= 2) {
         Exponents other;
         other.most = __shfl_xor_sync(ALL_LANES, e.most, by);
@@ -55,10 +71,19 @@ KERNEL_ENTRY(lm_loss_rows, 256, 4, CudaLmLoss)
     if (threadIdx.x % WARP == 0)
         of_warp[threadIdx.x / WARP] = e;
     __syncthreads();
+    e = of_warp[0];
+    for (int i = 1; i < WARPS; i++)
+        e = join(e, of_warp[i]);
+    return e;
+}
+
+KERNEL_ENTRY(lm_loss_rows, 256, 4, CudaLmLoss)
+{
+    int64_t t = blockIdx.x;
+    const float *row = x.logits + t * x.ld;
+    Exponents e = block_exponents<LOSS_WARPS>(thread_exponents(x, row));
     if (threadIdx.x)
         return;
-    for (int i = 1; i < LOSS_WARPS; i++)
-        e = join(e, of_warp[i]);
     if (!x.first)
         e = join({x.most[t], x.sum[t]}, e);
     int64_t target = x.targets[t], column = target - x.word;
@@ -145,13 +170,8 @@ KERNEL_ENTRY(lm_loss_grad_rows, 256, 4, CudaLmLossGrad)
             load8(v, row + i);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                float slope = 1, score = v[j], one = i + j == hot ? 1.0f : 0.0f;
-                if (x.softcap > 0) {
-                    float tanh = tanhf(score / x.softcap);
-                    score = x.softcap * tanh;
-                    slope = 1 - tanh * tanh;
-                }
-                v[j] = i + j < x.words ? (expf(score - lse) - one) * slope * seed : 0;
+                float g = logit_gradient(v[j], x.softcap, lse, i + j == hot, CUDA_F32);
+                v[j] = i + j < x.words ? g * seed : 0;
             }
         }
         __syncthreads();
@@ -167,12 +187,6 @@ KERNEL_ENTRY(lm_loss_grad_rows, 256, 4, CudaLmLossGrad)
 /* -- loss and gradient over the same logits -- */
 
 constexpr int BOTH_THREADS = 512, BOTH_WARPS = BOTH_THREADS / WARP;
-
-/* Logits that are rounded to bf16 carry no more than eight bits: the hardware's exponential. */
-__device__ static inline float exponential(float x, int type)
-{
-    return type == CUDA_BF16 ? exp2_fast(x * 1.4426950408889634f) : expf(x);
-}
 
 __device__ static inline Exponents row_exponents(const CudaLmLossWithGrad &x, int64_t row)
 {
@@ -194,25 +208,6 @@ __device__ static inline Exponents row_exponents(const CudaLmLossWithGrad &x, in
     return e;
 }
 
-/* The block's, in every thread. */
-__device__ static inline Exponents block_exponents(Exponents e)
-{
-    __shared__ Exponents of_warp[BOTH_WARPS];
-    for (int by = 16; by; by /= 2) {
-        Exponents other;
-        other.most = __shfl_xor_sync(ALL_LANES, e.most, by);
-        other.sum = __shfl_xor_sync(ALL_LANES, e.sum, by);
-        e = threadIdx.x & by ? join(other, e) : join(e, other);
-    }
-    if (threadIdx.x % WARP == 0)
-        of_warp[threadIdx.x / WARP] = e;
-    __syncthreads();
-    e = of_warp[0];
-    for (int i = 1; i < BOTH_WARPS; i++)
-        e = join(e, of_warp[i]);
-    return e;
-}
-
 KERNEL_ENTRY(lm_loss_with_grad_rows, 512, 2, CudaLmLossWithGrad)
 {
     int64_t t = x.token + blockIdx.x, row = (int64_t)blockIdx.x * x.ld, target = x.targets[t];
@@ -222,7 +217,7 @@ KERNEL_ENTRY(lm_loss_with_grad_rows, 512, 2, CudaLmLossWithGrad)
     if (!ignored) {
         if (valid)
             logit = soft(load_f32(x.logits, x.type, row + target), x.softcap);
-        e = block_exponents(row_exponents(x, row));
+        e = block_exponents<BOTH_WARPS>(row_exponents(x, row));
     }
     float lse = e.most + logf(e.sum);
     if (threadIdx.x == 0) {
@@ -236,14 +231,8 @@ KERNEL_ENTRY(lm_loss_with_grad_rows, 512, 2, CudaLmLossWithGrad)
             load8(v, x.logits, x.type, row + i);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                float slope = 1, score = v[j], one = i + j == target ? 1.0f : 0.0f;
-                if (x.softcap > 0) {
-                    float tanh = tanhf(score / x.softcap);
-                    score = x.softcap * tanh;
-                    slope = 1 - tanh * tanh;
-                }
-                v[j] =
-                    i + j < x.vocab ? (exponential(score - lse, x.type) - one) * slope * seed : 0;
+                float g = logit_gradient(v[j], x.softcap, lse, i + j == target, x.type);
+                v[j] = i + j < x.vocab ? g * seed : 0;
             }
         }
         store8(x.logits, x.type, row + i, v);
