@@ -11,6 +11,7 @@ MESH is as ranks.py has it, and of: gathers=N, frozen=GLOB, looked_up=NAME.
 
 import collections
 import json
+import shutil
 import sys
 
 import check
@@ -82,6 +83,7 @@ def main(stepc, folder, seq, work, *meshes):
             deferred = keys.get("defer_fsdp_grad_sync") == "true"
             check_units(mesh, events, micro_batches, gathers, deferred, frozen, looked_up)
         print("ok %s: %s" % (mesh, dict(sorted(want.items()))))
+    shutil.rmtree(work)  # a failed run leaves it, to be looked at
 
 
 if __name__ == "__main__":

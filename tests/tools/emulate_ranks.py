@@ -10,6 +10,7 @@ where there is no CUDA toolkit.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -95,6 +96,7 @@ def main(build, folder, seq, work, *meshes):
             again = train(exe, world, transport, *options, **env)
             check.same([name + ".jsonl", again + ".jsonl", "--", name + ".grads", again + ".grads"])
         print("ok " + mesh)
+    shutil.rmtree(work)  # a failed run leaves it, to be looked at
 
 
 def refused(what, pattern, exe, world, **env):

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -149,6 +150,7 @@ def main(stepc, table, models, work):
         identical(sample, paths)
         round_trip(sample, dump)
         print("ok %-12s %d weights, worst error %.1e" % (name, n, error))
+        shutil.rmtree(sample.work)  # a failed run leaves it, to be looked at
 
 
 if __name__ == "__main__":

@@ -258,6 +258,7 @@ def main(stepc, folder, seq, work, *meshes):
             off, _ = f.train(f.build(ranks, local, keys, "none"), ranks, transport)
             check.same([name + ".jsonl", off + ".jsonl", "--", name + ".grads", off + ".grads"])
         print("ok " + mesh)
+    shutil.rmtree(work)  # a failed run leaves it, to be looked at
 
 
 if __name__ == "__main__":
