@@ -4,19 +4,6 @@
  * then a pass over their rows. Backward, that pass leaves gradients in the logits' place; they go
  * into dw's rows, whole, and are summed into dh. */
 
-static bool is_matrix(const RtCall *call, int tensor, int64_t width)
-{
-    return rt_cuda_is_real(call->tensor[tensor].dtype) &&
-           plan_row_pitch(&call->tensor[tensor], width) > 0;
-}
-
-static void *row_of(const RtCall *call, int tensor, int64_t width, int64_t row)
-{
-    const PlanTensor *t = &call->tensor[tensor];
-    return (unsigned char *)call->at[tensor] +
-           row * plan_row_pitch(t, width) * dtype_bytes((DType)t->dtype);
-}
-
 /* logits[tokens, count] = h w[word ..]^T, `ld` apart. */
 static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, int64_t width,
                              int64_t word, int64_t count, int64_t ld)
@@ -28,7 +15,7 @@ static RtGemm logits_product(const RtCall *call, int h, int w, int64_t tokens, i
         .k = width,
         .tb = true,
         .a = call->at[h],
-        .b = row_of(call, w, width, word),
+        .b = rt_cuda_row(call, w, width, word),
         .c = call->workspace,
         .lda = plan_row_pitch(&t[h], width),
         .ldb = plan_row_pitch(&t[w], width),
@@ -63,7 +50,7 @@ static Status run_chunks(RtCuda *cuda, const RtCall *call, Loss loss, Words word
     unsigned char *rows =
         (unsigned char *)call->workspace + plan_cuda_logits_bytes(x->tokens, vocab);
     uint64_t row_bytes = plan_cuda_align(4 * (uint64_t)x->tokens);
-    if (!is_matrix(call, loss.h, width) || !is_matrix(call, loss.w, width))
+    if (!rt_cuda_is_matrix(call, loss.h, width) || !rt_cuda_is_matrix(call, loss.w, width))
         return rt_cuda_refuse(cuda, call, "h and w must be evenly spaced rows of bf16 or f32");
     x->logits = call->workspace;
     x->most = (float *)rows;
@@ -145,7 +132,7 @@ static Status run_dw(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .ta = true,
         .a = l->x.logits,
         .b = call->at[PLAN_T_lm_loss_grad_h],
-        .c = row_of(call, PLAN_T_lm_loss_grad_dw, l->width, l->word),
+        .c = rt_cuda_row(call, PLAN_T_lm_loss_grad_dw, l->width, l->word),
         .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_h], l->width),
         .ldc = plan_row_pitch(&t[PLAN_T_lm_loss_grad_dw], l->width),
@@ -165,7 +152,7 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .n = l->width,
         .k = l->x.count,
         .a = l->x.logits,
-        .b = row_of(call, PLAN_T_lm_loss_grad_w, l->width, l->word),
+        .b = rt_cuda_row(call, PLAN_T_lm_loss_grad_w, l->width, l->word),
         .c = l->dh,
         .lda = l->x.ld * 4 / dtype_bytes(l->dtype),
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_grad_w], l->width),
@@ -177,20 +164,6 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
         .beta = l->word ? 1 : 0,
     };
     return rt_cuda_gemm(cuda, &product);
-}
-
-/* dh's sums, rounded to its type. */
-static Status round_dh(RtCuda *cuda, const RtCall *call, const LossGrad *l)
-{
-    int64_t n = l->x.tokens * l->width;
-    CudaAccumulate x = {
-        .state = rt_cuda_view(call, PLAN_T_lm_loss_grad_dh),
-        .x = {.at = l->dh, .run = n, .pitch = n, .type = CUDA_F32},
-        .n = n,
-        .first = 1,
-    };
-    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16),
-                       256, 0, &x);
 }
 
 static LossGrad open_grad(const RtCall *call)
@@ -230,10 +203,10 @@ Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
 {
     LossGrad l = open_grad(call);
     bool dh = call->at[PLAN_T_lm_loss_grad_dh], dw = call->at[PLAN_T_lm_loss_grad_dw];
-    if (!is_matrix(call, PLAN_T_lm_loss_grad_h, l.width) ||
-        !is_matrix(call, PLAN_T_lm_loss_grad_w, l.width) ||
-        (dh && !is_matrix(call, PLAN_T_lm_loss_grad_dh, l.width)) ||
-        (dw && !is_matrix(call, PLAN_T_lm_loss_grad_dw, l.width)))
+    if (!rt_cuda_is_matrix(call, PLAN_T_lm_loss_grad_h, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_grad_w, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_grad_dh, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_grad_dw, l.width))
         return rt_cuda_refuse(cuda, call,
                               "h, w and their gradients must be evenly spaced rows of bf16 or f32");
     for (int64_t word = 0; word < l.vocab; word += l.columns) {
@@ -250,7 +223,9 @@ Status rt_cuda_launch_lm_loss_grad(RtCuda *cuda, const RtCall *call)
         if (dh)
             TRY(run_dh(cuda, call, &l));
     }
-    return dh && l.dh != call->at[PLAN_T_lm_loss_grad_dh] ? round_dh(cuda, call, &l) : STATUS_OK;
+    return dh && l.dh != call->at[PLAN_T_lm_loss_grad_dh]
+               ? rt_cuda_round_sums(cuda, call, PLAN_T_lm_loss_grad_dh, l.dh)
+               : STATUS_OK;
 }
 
 /* The first tensors and parameters are the whole op's. */

@@ -12,19 +12,6 @@ typedef struct Head {
     int64_t dw_pitch;
 } Head;
 
-static bool is_matrix(const RtCall *call, int tensor, int64_t width)
-{
-    return !call->at[tensor] || (rt_cuda_is_real(call->tensor[tensor].dtype) &&
-                                 plan_row_pitch(&call->tensor[tensor], width) > 0);
-}
-
-static void *chunk_of(const RtCall *call, const Head *l, int tensor)
-{
-    const PlanTensor *t = &call->tensor[tensor];
-    return (unsigned char *)call->at[tensor] +
-           l->x.token * plan_row_pitch(t, l->width) * dtype_bytes((DType)t->dtype);
-}
-
 static Head open_head(RtCuda *cuda, const RtCall *call)
 {
     const PlanParam *p = call->param;
@@ -67,7 +54,7 @@ static Status run_logits(RtCuda *cuda, const RtCall *call, const Head *l)
         .n = l->x.vocab,
         .k = l->width,
         .tb = true,
-        .a = chunk_of(call, l, PLAN_T_lm_loss_with_grad_h),
+        .a = rt_cuda_row(call, PLAN_T_lm_loss_with_grad_h, l->width, l->x.token),
         .b = call->at[PLAN_T_lm_loss_with_grad_w],
         .c = l->x.logits,
         .lda = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_h], l->width),
@@ -90,7 +77,7 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const Head *l)
         .k = l->x.vocab,
         .a = l->x.logits,
         .b = call->at[PLAN_T_lm_loss_with_grad_w],
-        .c = chunk_of(call, l, PLAN_T_lm_loss_with_grad_dh),
+        .c = rt_cuda_row(call, PLAN_T_lm_loss_with_grad_dh, l->width, l->x.token),
         .lda = l->x.ld,
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_w], l->width),
         .ldc = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_dh], l->width),
@@ -111,7 +98,7 @@ static Status run_dw(RtCuda *cuda, const RtCall *call, const Head *l)
         .k = l->count,
         .ta = true,
         .a = l->x.logits,
-        .b = chunk_of(call, l, PLAN_T_lm_loss_with_grad_h),
+        .b = rt_cuda_row(call, PLAN_T_lm_loss_with_grad_h, l->width, l->x.token),
         .c = l->dw,
         .lda = l->x.ld,
         .ldb = plan_row_pitch(&t[PLAN_T_lm_loss_with_grad_h], l->width),
@@ -125,27 +112,13 @@ static Status run_dw(RtCuda *cuda, const RtCall *call, const Head *l)
     return rt_cuda_gemm(cuda, &product);
 }
 
-/* dw's sums, rounded to its type. */
-static Status round_dw(RtCuda *cuda, const RtCall *call, const Head *l)
-{
-    int64_t n = l->x.vocab * l->width;
-    CudaAccumulate x = {
-        .state = rt_cuda_view(call, PLAN_T_lm_loss_with_grad_dw),
-        .x = {.at = l->dw, .run = n, .pitch = n, .type = CUDA_F32},
-        .n = n,
-        .first = 1,
-    };
-    return rt_cuda_run(cuda, "accumulate", rt_cuda_grid(n, 256 * 8, cuda->multiprocessors * 16),
-                       256, 0, &x);
-}
-
 Status rt_cuda_launch_lm_loss_with_grad(RtCuda *cuda, const RtCall *call)
 {
     Head l = open_head(cuda, call);
-    if (!is_matrix(call, PLAN_T_lm_loss_with_grad_h, l.width) ||
-        !is_matrix(call, PLAN_T_lm_loss_with_grad_w, l.width) ||
-        !is_matrix(call, PLAN_T_lm_loss_with_grad_dh, l.width) ||
-        !is_matrix(call, PLAN_T_lm_loss_with_grad_dw, l.width))
+    if (!rt_cuda_is_matrix(call, PLAN_T_lm_loss_with_grad_h, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_with_grad_w, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_with_grad_dh, l.width) ||
+        !rt_cuda_is_matrix(call, PLAN_T_lm_loss_with_grad_dw, l.width))
         return rt_cuda_refuse(cuda, call,
                               "h, w and their gradients must be evenly spaced rows of bf16 or f32");
     for (l.x.token = 0; l.x.token < l.tokens; l.x.token += l.rows) {
@@ -158,7 +131,7 @@ Status rt_cuda_launch_lm_loss_with_grad(RtCuda *cuda, const RtCall *call)
             TRY(run_dh(cuda, call, &l));
     }
     if (l.dw != call->at[PLAN_T_lm_loss_with_grad_dw])
-        TRY(round_dw(cuda, call, &l));
+        TRY(rt_cuda_round_sums(cuda, call, PLAN_T_lm_loss_with_grad_dw, l.dw));
     CudaLmLoss sum = {.token_loss = l.x.token_loss,
                       .loss = rt_cuda_view(call, PLAN_T_lm_loss_with_grad_loss),
                       .tokens = l.tokens};

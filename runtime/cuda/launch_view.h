@@ -45,6 +45,20 @@ static inline bool rt_cuda_is_dense(const RtCall *call, int tensor)
     return t->run == t->pitch || t->run >= t->numel;
 }
 
+/* Evenly spaced rows of bf16 or f32, as a product takes them; also: absent. */
+static inline bool rt_cuda_is_matrix(const RtCall *call, int tensor, int64_t width)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    return !call->at[tensor] || (rt_cuda_is_real(t->dtype) && plan_row_pitch(t, width) > 0);
+}
+
+static inline void *rt_cuda_row(const RtCall *call, int tensor, int64_t width, int64_t row)
+{
+    const PlanTensor *t = &call->tensor[tensor];
+    return (unsigned char *)call->at[tensor] +
+           row * plan_row_pitch(t, width) * dtype_bytes((DType)t->dtype);
+}
+
 static inline CudaFault rt_cuda_fault(const RtCuda *cuda, const RtCall *call)
 {
     return (CudaFault){.at = cuda->fault_device, .number = rt_cuda_number(cuda, call)};
@@ -82,5 +96,8 @@ static inline uint32_t rt_cuda_grid(int64_t items, int64_t per_block, int64_t mo
     int64_t blocks = plan_ceil_div(items, per_block);
     return (uint32_t)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
+
+/* Sums in f32, dense, rounded into the tensor. */
+Status rt_cuda_round_sums(RtCuda *cuda, const RtCall *call, int tensor, void *sums);
 
 #endif

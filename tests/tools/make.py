@@ -15,20 +15,7 @@ import random
 import struct
 import sys
 
-
-def write(path, tensors):
-    header, body = {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {
-            "dtype": dtype,
-            "shape": shape,
-            "data_offsets": [len(body), len(body) + len(raw)],
-        }
-        body += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
+from tensors import write
 
 
 def batch(out, rows, seq, vocab, seed, *options):
