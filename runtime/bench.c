@@ -11,24 +11,33 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static Status time_steps(RtRun *run, int64_t n, double *seconds)
+/* host: the part of each that its host worked on it; NULL: unread. */
+static Status time_steps(RtRun *run, int64_t n, double *seconds, double *host)
 {
     RtStepResult result;
     bool stopped = false;
     TRY(rt_run_stops(run, &stopped));
     for (int64_t i = 0; i < n && !stopped; i++) {
         TRY(rt_run_step(run, NULL, &result, &seconds[i]));
+        if (host)
+            host[i] = run->host_seconds;
         TRY(rt_run_stops(run, &stopped));
     }
     return STATUS_OK;
+}
+
+/* Sorts them. */
+static double median_of(double *seconds, int64_t n)
+{
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    return n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
 }
 
 /* Returns the median. */
 static double print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
 {
     const PlanHeader *header = run->rt->plan.header;
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    double median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+    double median = median_of(seconds, n);
     fprintf(out, "bench | steps %lld | threads %u | ms_per_step median %.4f min %.4f max %.4f\n",
             (long long)n, rt_pool_threads(run->rt->pool), median * 1e3, seconds[0] * 1e3,
             seconds[n - 1] * 1e3);
@@ -36,6 +45,13 @@ static double print_speed(const RtRun *run, double *seconds, int64_t n, FILE *ou
             run->log.tokens / median, (double)header->flops_per_step / median / 1e9,
             (unsigned long long)header->arena_bytes);
     return median;
+}
+
+/* start: from the program's start to the end of its first step. */
+static void print_start(const RtRun *run, double start, FILE *out)
+{
+    fprintf(out, "bench | seconds_to_first_step %.2f | of them weights %.2f\n", start,
+            run->weights_seconds);
 }
 
 static Status print_memory(const RtRun *run, double median, FILE *out)
@@ -55,15 +71,21 @@ Status rt_bench(RtRun *run)
     int64_t n = run->options->bench;
     double unread[RT_PROFILE_STEPS];
     double *seconds = ARENA_ARRAY(run->s->arena, double, n);
+    double *host = ARENA_ARRAY(run->s->arena, double, n);
     run->more = true;
-    TRY(time_steps(run, WARM_UP_STEPS, unread));
-    TRY(time_steps(run, n, seconds));
+    TRY(time_steps(run, 1, unread, NULL));
+    double start = (double)(rt_clock_ns() - run->begin_ns) / 1e9;
+    TRY(time_steps(run, WARM_UP_STEPS - 1, unread, NULL));
+    TRY(time_steps(run, n, seconds, host));
     rt->profile = &run->profile;
-    TRY(time_steps(run, RT_PROFILE_STEPS, unread));
+    TRY(time_steps(run, RT_PROFILE_STEPS, unread, NULL));
     rt->profile = NULL;
     if (rt_signals_stop(run->signals) || !rt_is_first(rt->world))
         return STATUS_OK;
     double median = print_speed(run, seconds, n, stdout);
+    print_start(run, start, stdout);
+    if (rt->kind)
+        printf("bench | host_ms_per_step median %.4f\n", median_of(host, n) * 1e3);
     rt_profile_kernels(&rt->plan, &run->profile, stdout);
     TRY(print_memory(run, median, stdout));
     if (run->options->profile)

@@ -177,7 +177,9 @@ static Status prepare(RtRun *run)
         TRY(rt_checkpoint_check(run->s, run->save_dir));
     TRY(open_data(run));
     TRY(open_eval(run));
+    int64_t begin = rt_clock_ns();
     TRY(load_weights(run));
+    run->weights_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     say_records(run->s);
     TRY(set_length(run));
     if (bench || o->profile)
@@ -242,7 +244,10 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
     }
     if (options.describe)
         return describe(s, program, device, &options);
-    RtRun run = {.s = s, .options = &options, .log = {.out = -1, .fd = -1}};
+    RtRun run = {.s = s,
+                 .options = &options,
+                 .log = {.out = -1, .fd = -1},
+                 .begin_ns = rt_clock_ns()};
     RtConfig config = {
         .threads = options.threads != RT_OPTION_ABSENT ? (uint32_t)options.threads : 0,
         .check = options.check,

@@ -118,6 +118,7 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
     TRY(rt_step_begin(rt, lr, before_update, run));
     fetch_ahead(run);
     ask_ahead(run);
+    run->host_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     TRY(rt_step_end(rt, out_result));
     *out_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     return STATUS_OK;

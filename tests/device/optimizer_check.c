@@ -127,6 +127,26 @@ static void check_adamw(const UpdateCase *c)
     free(want);
 }
 
+/* All bf16; the values are not looked at. */
+static void time_adamw(int64_t n)
+{
+    UpdateCase c = {.n = n, .coef = 0.5, .decay = 0.1};
+    Tensor t[PLAN_T_adamw_TENSORS] = {[PLAN_T_adamw_master] = tensor_absent(),
+                                      [PLAN_T_adamw_coef] = scalar(DTYPE_F32, c.coef),
+                                      [PLAN_T_adamw_lr] = scalar(DTYPE_F32, rate),
+                                      [PLAN_T_adamw_step] = scalar(DTYPE_I64, STEP)};
+    static const int large[] = {PLAN_T_adamw_w, PLAN_T_adamw_g, PLAN_T_adamw_m, PLAN_T_adamw_v};
+    for (int i = 0; i < 4; i++)
+        t[large[i]] = tensor_dense(DTYPE_BF16, n);
+    Call *call = adamw_call(&c, t);
+    char name[160];
+    snprintf(name, sizeof name, "adamw %lld, all bf16", (long long)n);
+    double seconds = device_seconds(call_again, call);
+    report(name, true, 0, seconds, -14.0 * (double)n);
+    call_release(call);
+    free(call);
+}
+
 static void check_group(void)
 {
     enum { N = 6 };
@@ -232,6 +252,7 @@ void check_optimizer(void)
         return;
     random_seed(16);
     if (test_bench) {
+        time_adamw(1000000000);
         check_adamw(&(UpdateCase){.n = 200000000,
                                   .w = DTYPE_BF16,
                                   .g = DTYPE_BF16,
