@@ -31,8 +31,10 @@ fixture() { # NAME MODEL ARGUMENTS...
         --set dataset.seq_length="$(seq_of "$model")" "$@" -o "$out/steps/$name.step"
 }
 
-full() { # NAME: the recipe beside this script
-    "$stepc" build "$root/tests/device/$1.yaml" --target cuda -o "$out/steps/$1.step"
+full() { # NAME RECIPE ARGUMENTS...: the recipe beside this script
+    name=$1 recipe=$2
+    shift 2
+    "$stepc" build "$root/tests/device/$recipe.yaml" --target cuda "$@" -o "$out/steps/$name.step"
 }
 
 ranks() { # NAME RECIPE WORLD GLOBAL LOCAL SETTINGS...
@@ -55,12 +57,21 @@ for what; do
             fixture "$model.fsdp2" "$model" --set step_scheduler.local_batch_size=2 --world 2 \
                 --set distributed.strategy=fsdp2
             fixture "$model.tp2" "$model" --world 2 --set distributed.tp_size=2
+            fixture "$model.tp2sp" "$model" --world 2 --set distributed.tp_size=2 \
+                --set distributed.sequence_parallel=true
+            fixture "$model.pp2" "$model" --world 2 --set distributed.pp_size=2 \
+                --set distributed.pipeline.pp_microbatch_size=1
         done
         ranks llama.one full_llama_1b 1 16 8
         ranks llama.fsdp2 full_llama_1b 2 16 8 distributed.strategy=fsdp2
         ranks e4b.one full_gemma4_e4b 1 2 2
         ranks e4b.fsdp2 full_gemma4_e4b 2 2 1 distributed.strategy=fsdp2
         ranks e4b.tp2 full_gemma4_e4b 2 2 2 distributed.tp_size=2
+        ranks e4b.tp2sp full_gemma4_e4b 2 2 2 distributed.tp_size=2 \
+            distributed.sequence_parallel=true
+        ranks e4b.one8 full_gemma4_e4b 1 8 1
+        ranks e4b.pp2 full_gemma4_e4b 2 8 8 distributed.pp_size=2 \
+            distributed.pipeline.pp_microbatch_size=1
         ranks e4b.fsdp2.block full_gemma4_e4b_block 2 2 1 distributed.strategy=fsdp2
         ranks e4b.fsdp2.mb full_gemma4_e4b_block 2 8 1 distributed.strategy=fsdp2 ;;
     fixtures)
@@ -77,7 +88,11 @@ for what; do
         done ;;
     full)
         for recipe in "$root"/tests/device/*.yaml; do
-            full "$(basename "$recipe" .yaml)"
+            full "$(basename "$recipe" .yaml)" "$(basename "$recipe" .yaml)"
+        done
+        for recipe in full_gemma4_e4b full_gemma4_e4b_block; do
+            full "${recipe}_4rows" $recipe --set step_scheduler.global_batch_size=4 \
+                --set step_scheduler.local_batch_size=4
         done ;;
     tests)
         for program in "$build"/tests/device/*; do

@@ -71,7 +71,7 @@ fixture() { # MODEL: f32, against one GPU: losses, gradients; the bits of a seco
     batch="--weights $at --batch $at/batch.safetensors"
     # shellcheck disable=SC2086
     start "$model.one" "$model.one" 1 $batch --dump-grads "$work/$model.one.grads"
-    for mesh in fsdp2 tp2; do
+    for mesh in fsdp2 tp2 tp2sp pp2; do
         # shellcheck disable=SC2086
         start "$model.$mesh" "$model.$mesh" 2 $batch --dump-grads "$work/$model.$mesh.grads" &&
             $check ranks "$work/$model.one.jsonl" "$work/$model.$mesh.jsonl" 1e-5 1e-4 \
@@ -88,15 +88,15 @@ fixture() { # MODEL: f32, against one GPU: losses, gradients; the bits of a seco
     done
 }
 
-full() { # NAME MESH...: 8 steps on bf16, against one GPU; the bits of a second run
-    model=$1
-    shift
-    start "$model.one" "$model.one" 1 --steps 8
-    row "$model, one GPU" $? "$(last_line "$out/$model.one.log")"
+full() { # NAME ONE MESH...: 8 steps on bf16, against one GPU; the bits of a second run
+    model=$1 one=$2
+    shift 2
+    start "$model.$one" "$model.$one" 1 --steps 8
+    row "$model, one GPU" $? "$(last_line "$out/$model.$one.log")"
     for mesh; do
         begin=$(date +%s)
         start "$model.$mesh" "$model.$mesh" 2 --steps 8 &&
-            $check ranks "$work/$model.one.jsonl" "$work/$model.$mesh.jsonl" 1e-3 1e-2 \
+            $check ranks "$work/$model.$one.jsonl" "$work/$model.$mesh.jsonl" 1e-3 1e-2 \
                 >"$out/$model.$mesh.check" 2>&1
         status=$?
         [ -f "$out/$model.$mesh.check" ] || cp "$out/$model.$mesh.log" "$out/$model.$mesh.check"
@@ -119,8 +119,10 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv
 for what; do
     case $what in
     llama3 | gemma4_e4b) fixture "$what" ;;
-    llama) full llama fsdp2 ;;
-    e4b) full e4b fsdp2 tp2 ;;
+    llama) full llama one fsdp2 ;;
+    e4b)
+        full e4b one fsdp2 tp2 tp2sp
+        full e4b one8 pp2 ;;
     bench:*) bench "${what#bench:}" ;;
     esac
 done
