@@ -283,6 +283,16 @@ static inline float __fdividef(float a, float b)
 {
     return a / b;
 }
+static inline float reciprocal_fast(float x)
+{
+    return 1 / x;
+}
+
+static inline float reciprocal_root_fast(float x)
+{
+    return (float)(1 / sqrt((double)x));
+}
+
 static inline float exp2_fast(float x)
 {
     return exp2f(x);

@@ -7,7 +7,7 @@
 typedef struct UpdateCase {
     int64_t n;
     DType w, g, m;
-    bool master, nesterov;
+    bool master, nesterov, ends; /* ends: moments near the ends of the numbers too */
     double coef, momentum, decay;
 } UpdateCase;
 
@@ -32,6 +32,20 @@ static Tensor normal(DType dtype, int64_t n, double factor, bool positive)
     return t;
 }
 
+/* Of every 320 elements 64 are zero, 64 tiny, 64 of any size, and 64 of all kinds. */
+static void to_ends(Tensor *t, bool positive)
+{
+    for (int64_t i = 0; i < t->view.numel; i++) {
+        int64_t kind = i / 64 % 5;
+        double x = tensor_get(t, i);
+        if (kind == 4)
+            kind = next_random() % 4;
+        if (kind == 3)
+            x = positive && i % 7 == 0 ? INFINITY : ldexp(x, (int)(next_random() % 120) - 60);
+        tensor_put(t, i, kind == 1 ? copysign(0, x) : kind == 2 ? x * 1e-37 : x);
+    }
+}
+
 enum { STEP = 12 };
 static const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, rate = 3e-4;
 
@@ -42,6 +56,11 @@ static Tensor *adamw_tensors(const UpdateCase *c)
     t[PLAN_T_adamw_g] = normal(c->g, c->n, 0.1, false);
     t[PLAN_T_adamw_m] = normal(c->m, c->n, 0.1, false);
     t[PLAN_T_adamw_v] = normal(c->m, c->n, 0.01, true);
+    if (c->ends) {
+        to_ends(&t[PLAN_T_adamw_g], false);
+        to_ends(&t[PLAN_T_adamw_m], false);
+        to_ends(&t[PLAN_T_adamw_v], true);
+    }
     t[PLAN_T_adamw_master] = c->master ? normal(DTYPE_F32, c->n, 1, false) : tensor_absent();
     t[PLAN_T_adamw_coef] = scalar(DTYPE_F32, c->coef);
     t[PLAN_T_adamw_lr] = scalar(DTYPE_F32, rate);
@@ -115,9 +134,9 @@ static void check_adamw(const UpdateCase *c)
     right = adamw_holds(c, t, want, &error) && right;
     double seconds = c->n > 1000000 ? device_seconds(call_again, call) : 0;
     char name[160];
-    snprintf(name, sizeof name, "adamw %lld w %s g %s moments %s%s coef %g", (long long)c->n,
+    snprintf(name, sizeof name, "adamw %lld w %s g %s moments %s%s%s coef %g", (long long)c->n,
              dtype_name(c->w), dtype_name(c->g), dtype_name(c->m), c->master ? " master" : "",
-             c->coef);
+             c->ends ? " to the ends" : "", c->coef);
     double bytes =
         2.0 * dtype_bytes(c->w) + dtype_bytes(c->g) + 4.0 * dtype_bytes(c->m) + (c->master ? 6 : 0);
     report(name, right, error, seconds, -bytes * (double)c->n);
@@ -127,8 +146,22 @@ static void check_adamw(const UpdateCase *c)
     free(want);
 }
 
-/* All bf16; the values are not looked at. */
-static void time_adamw(int64_t n)
+/* The first elements over and over. */
+static void repeat(Tensor *t, double factor, bool positive)
+{
+    int64_t period = 1 << 20, n = t->view.numel;
+    uint16_t *x = (uint16_t *)t->host;
+    for (int64_t i = 0; i < period && i < n; i++) {
+        double value = random_normal() * factor;
+        tensor_put(t, i, positive ? fabs(value) : value);
+    }
+    for (int64_t at = period; at < n; at += period)
+        memcpy(x + at, x, (size_t)(n - at < period ? n - at : period) * sizeof *x);
+}
+
+/* All bf16; what comes out is not looked at. zeros: without moments, as rows of embeddings that no
+ * token has. */
+static void time_adamw(int64_t n, bool zeros)
 {
     UpdateCase c = {.n = n, .coef = 0.5, .decay = 0.1};
     Tensor t[PLAN_T_adamw_TENSORS] = {[PLAN_T_adamw_master] = tensor_absent(),
@@ -136,11 +169,15 @@ static void time_adamw(int64_t n)
                                       [PLAN_T_adamw_lr] = scalar(DTYPE_F32, rate),
                                       [PLAN_T_adamw_step] = scalar(DTYPE_I64, STEP)};
     static const int large[] = {PLAN_T_adamw_w, PLAN_T_adamw_g, PLAN_T_adamw_m, PLAN_T_adamw_v};
-    for (int i = 0; i < 4; i++)
+    static const double factor[] = {1, 0.1, 0.1, 0.01};
+    for (int i = 0; i < 4; i++) {
         t[large[i]] = tensor_dense(DTYPE_BF16, n);
+        repeat(&t[large[i]], zeros && i > 0 ? 0 : factor[i], i == 3);
+    }
     Call *call = adamw_call(&c, t);
     char name[160];
-    snprintf(name, sizeof name, "adamw %lld, all bf16", (long long)n);
+    snprintf(name, sizeof name, "adamw %lld, all bf16%s", (long long)n,
+             zeros ? ", no moments" : "");
     double seconds = device_seconds(call_again, call);
     report(name, true, 0, seconds, -14.0 * (double)n);
     call_release(call);
@@ -252,8 +289,9 @@ void check_optimizer(void)
         return;
     random_seed(16);
     if (test_bench) {
-        time_adamw(1000000000);
-        check_adamw(&(UpdateCase){.n = 200000000,
+        time_adamw(1000000000, false);
+        time_adamw(200000000, true);
+        check_adamw(&(UpdateCase){.n = 50000000,
                                   .w = DTYPE_BF16,
                                   .g = DTYPE_BF16,
                                   .m = DTYPE_BF16,
@@ -273,6 +311,8 @@ void check_optimizer(void)
          .decay = 0.1},
         {.n = 1000, .w = DTYPE_BF16, .g = DTYPE_F32, .m = DTYPE_BF16, .coef = 0, .decay = 0.1},
         {.n = 3, .w = DTYPE_F32, .g = DTYPE_BF16, .m = DTYPE_BF16, .coef = 1},
+        {.n = 20005, .w = DTYPE_F32, .g = DTYPE_F32, .m = DTYPE_F32, .ends = true, .coef = 0.37},
+        {.n = 20005, .w = DTYPE_BF16, .g = DTYPE_BF16, .m = DTYPE_BF16, .ends = true, .coef = 1},
     };
     for (size_t i = 0; i < sizeof adamw / sizeof *adamw; i++)
         check_adamw(&adamw[i]);

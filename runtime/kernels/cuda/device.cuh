@@ -85,15 +85,19 @@ __device__ inline void store_scalar(const CudaView &view, double x)
 }
 
 /* Eight elements from a place that 16 bytes divide (bf16) or 32 (f32). */
-__device__ inline void load8(float (&to)[8], const bf16 *at)
+__device__ inline void load8(float (&to)[8], const uint4 &raw)
 {
-    uint4 raw = *(const uint4 *)at;
     const uint32_t pair[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         to[2 * i] = low_f32(pair[i]);
         to[2 * i + 1] = high_f32(pair[i]);
     }
+}
+
+__device__ inline void load8(float (&to)[8], const bf16 *at)
+{
+    load8(to, *(const uint4 *)at);
 }
 
 __device__ inline void load8(float (&to)[8], const float *at)

@@ -222,6 +222,21 @@ __device__ inline float exp2_fast(float x)
     return y;
 }
 
+/* 1 / x and 1 / sqrt(x) to start from, within 1 and 2 ulp. */
+__device__ inline float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ inline float reciprocal_root_fast(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Rounded to nearest even; lo in the low half. */
 __device__ inline uint32_t pack_bf16(float lo, float hi)
 {
