@@ -138,6 +138,11 @@ Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
                                             x.heads,
                                         1, cuda->multiprocessors),
                            384, attention_group_bytes, &x);
+    if (size == 512 && !rt_cuda_attention_any(&x))
+        return rt_cuda_run(cuda, "attention_group_wide",
+                           rt_cuda_grid(plan_ceil_div(x.seq, 64) * x.batch * x.heads, 1,
+                                        cuda->multiprocessors),
+                           384, attention_group_wide_bytes, &x);
     bool wide = size > 128;
     char name[RT_CUDA_NAME];
     snprintf(name, sizeof name, "attention_%s_%d%s", wide ? "wide" : "rows", size,

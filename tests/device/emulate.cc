@@ -317,14 +317,18 @@ static float group_element(uint32_t b, int row, int column)
 static void multiply_group(const EmulatedGroup &g)
 {
     float a[16][16];
-    for (int i = 0; i < EMULATED_WARP; i++)
+    for (int i = 0; i < EMULATED_WARP && g.a[0]; i++)
         for (int r = 0; r < 4; r++)
             for (int high = 0; high < 2; high++)
                 a[i / 4 + r % 2 * 8][i % 4 * 2 + high + r / 2 * 8] = emulated_half(g.a[i][r], high);
+    for (int i = 0; i < 16 * 16 && !g.a[0]; i++)
+        a[i / 16][i % 16] =
+            group_element(g.a_place, current / EMULATED_WARP % 4 * 16 + i / 16, i % 16);
     for (int n = 0; n < g.columns; n++) {
         float b[16];
         for (int k = 0; k < 16; k++)
-            b[k] = g.trans ? group_element(g.b, k, n) : group_element(g.b, n, k);
+            b[k] = g.trans ? group_element((g.b & 0x3fff) + n / 64 * (g.b >> 16), k, n % 64)
+                           : group_element(g.b, n, k);
         for (int row = 0; row < 16; row++) {
             float sum = 0, *d = &g.d[row % 8 * 4 + n % 8 / 2][n / 8 * 4 + row / 8 * 2 + n % 2];
             for (int k = 0; k < 16; k++)

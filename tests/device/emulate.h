@@ -73,8 +73,8 @@ void emulated_phase_arrive_after_copies(void *barrier);
 void emulated_phase_wait(void *barrier, int parity);
 struct EmulatedGroup { /* a product of a warp's 16 rows, from every lane's registers */
     float *d[EMULATED_WARP];
-    const uint32_t *a[EMULATED_WARP];
-    uint32_t b;
+    const uint32_t *a[EMULATED_WARP]; /* NULL: in shared memory */
+    uint32_t a_place, b;
     int columns;
     bool trans, add;
 };
@@ -472,25 +472,39 @@ template <int NT> static inline void group_pin(float (&)[NT][4])
 struct EmulatedGroupLane {
     float *d;
     const uint32_t *a;
-    uint32_t b;
+    uint32_t a_place, b;
 };
 
 template <bool TRANS, bool ADD, int NT>
-static inline void group_mma(float (&d)[NT][4], const uint32_t (&a)[4], uint32_t b)
+static inline void emulated_group_mma(float (&d)[NT][4], const uint32_t *a, uint32_t a_place,
+                                      uint32_t b)
 {
-    EmulatedGroupLane mine = {&d[0][0], a, b};
+    EmulatedGroupLane mine = {&d[0][0], a, a_place, b};
     emulated_warp(
         [](void *const *lanes) {
-            EmulatedGroup product = {{}, {}, 0, NT * 8, TRANS, ADD};
+            EmulatedGroup product = {{}, {}, 0, 0, NT * 8, TRANS, ADD};
             for (int i = 0; i < EMULATED_WARP; i++) {
                 const EmulatedGroupLane *lane = (const EmulatedGroupLane *)lanes[i];
                 product.d[i] = lane->d;
                 product.a[i] = lane->a;
+                product.a_place = lane->a_place;
                 product.b = lane->b;
             }
             emulated_group(product);
         },
         &mine);
+}
+
+template <bool TRANS, bool ADD, int NT>
+static inline void group_mma(float (&d)[NT][4], const uint32_t (&a)[4], uint32_t b)
+{
+    emulated_group_mma<TRANS, ADD>(d, a, 0, b);
+}
+
+template <bool TRANS, bool ADD, int NT>
+static inline void group_mma(float (&d)[NT][4], uint32_t a, uint32_t b)
+{
+    emulated_group_mma<TRANS, ADD>(d, nullptr, a, b);
 }
 
 #endif

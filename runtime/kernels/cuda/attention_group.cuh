@@ -1,8 +1,8 @@
-/* attention_group: what the attention kernels on wgmma share, for head sizes up to 64 and masks by
- * position alone. A block stays on its multiprocessor and takes items from a queue: 128 rows of a
- * result, 64 for each of two groups of four warps. A third group copies ahead of them: the item's
- * own rows, then tiles of the other side through a ring. Tiles are rows of 128 bytes in the
- * 128-byte swizzle. */
+/* attention_group: what the attention kernels on wgmma share, for masks by position alone and, but
+ * for attention_group_wide, head sizes up to 64. A block stays on its multiprocessor and takes
+ * items from a queue: 128 rows of a result, 64 for each of two groups of four warps. A third group
+ * copies ahead of them: the item's own rows, then tiles of the other side through a ring. Tiles are
+ * rows of 128 bytes in the 128-byte swizzle. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 

@@ -29,6 +29,10 @@
 /* 128 queries, and four stages of keys and values of 128, at 128 bytes; results; barriers */
 #define attention_group_bytes (128 * 128 + 4 * 2 * 128 * 128 + 128 * 72 * 2 + (2 + 2 * 4) * 8)
 
+/* 64 queries and probabilities of 128 keys; four pieces; results; maxima; barriers */
+#define attention_group_wide_bytes                                                                 \
+    (64 * 1024 + 64 * 256 + 4 * 32768 + 128 * 72 * 2 + 2 * 64 * 4 + (2 + 2 * 4) * 8)
+
 /* two operands of 128 rows and four stages of two of 64, at 128 bytes; statistics; results;
  * barriers */
 #define attention_group_grad_bytes                                                                 \

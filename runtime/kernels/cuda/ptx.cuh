@@ -192,6 +192,44 @@ __device__ inline void group_mma(float (&d)[16][4], const uint32_t (&a)[4], uint
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"((int)TRANS), "n"((int)ADD));
 }
 
+/* The same with both operands in shared memory: a is the place of the group's 64 rows, stored
+ * [row][k]. Where b is wider than 64 columns, those are tiles beside each other; how far, in
+ * sixteenths, is the upper half of b. */
+template <bool TRANS, bool ADD>
+__device__ inline void group_mma(float (&d)[8][4], uint32_t a, uint32_t b)
+{
+    asm volatile(
+        "{\n.reg .pred p;\n.reg .b64 a, b;\nmov.b64 a, {%32, 1073741888};\n"
+        "mov.b64 b, {%33, 1073741888};\nsetp.ne.b32 p, %35, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+        "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+        "%27, %28, %29, %30, %31}, a, b, p, 1, 1, 0, %34;\n}"
+        : GROUP_D4(0), GROUP_D4(4)
+        : "r"(a), "r"(b), "n"((int)TRANS), "n"((int)ADD));
+}
+
+template <bool TRANS, bool ADD>
+__device__ inline void group_mma(float (&d)[32][4], uint32_t a, uint32_t b)
+{
+    asm volatile(
+        "{\n.reg .pred p;\n.reg .b64 a, b;\nmov.b64 a, {%128, 1073741888};\n"
+        "mov.b64 b, {%129, 1073741888};\nsetp.ne.b32 p, %131, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
+        "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
+        "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
+        "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+        "%126, %127"
+        "}, a, b, p, 1, 1, 0, %130;\n}"
+        : GROUP_D4(0), GROUP_D4(4), GROUP_D4(8), GROUP_D4(12), GROUP_D4(16), GROUP_D4(20),
+          GROUP_D4(24), GROUP_D4(28)
+        : "r"(a), "r"(b), "n"((int)TRANS), "n"((int)ADD));
+}
+
 /* One of the barriers 1..15 among `threads` threads of the block. */
 __device__ inline void bar_sync(int barrier, int threads)
 {
