@@ -145,19 +145,40 @@ struct GradTile {
     int head, at;
 };
 
-template <bool QUERIES>
-__device__ inline bool group_sees_none(const CudaAttention &x, int own_first, int at)
-{
-    return QUERIES ? sees_none(x, own_first, own_first + 63, at, at + 63)
-                   : sees_none(x, at, at + 63, own_first, own_first + 63);
-}
+/* Tiles from `from` on and before `to` are seen by some of the group's own rows, from `all_from` on
+ * and before `all_to` by all, and wholly. */
+struct GradReach {
+    int from, to, all_from, all_to;
+};
 
 template <bool QUERIES>
-__device__ inline bool group_sees_all(const CudaAttention &x, int own_first, int at)
+__device__ inline GradReach grad_reach(const CudaAttention &x, int own_first)
 {
-    return QUERIES ? sees_all(x, own_first, own_first + 63, at, at + 63)
-                   : (!x.causal || own_first + 63 <= at) &&
-                         (!x.window || own_first > at + 63 - x.window);
+    constexpr int LAST = GROUP_ROWS - 1, N = GroupGradShape::N, ALWAYS = 0x7fffffff;
+    GradReach r = {-ALWAYS, ALWAYS, -ALWAYS, ALWAYS};
+    if (QUERIES) {
+        r.all_to = own_first + LAST < x.seq ? x.seq - N + 1 : -ALWAYS;
+        if (x.causal) {
+            r.to = own_first + LAST + 1;
+            r.all_to = min(r.all_to, own_first - N + 2);
+        }
+        if (x.window) {
+            r.from = own_first - x.window - N + 2;
+            r.all_from = own_first + LAST - x.window + 1;
+        }
+    } else { /* queries behind seq have no probabilities, keys there are not stored */
+        if (x.causal) {
+            r.from = own_first - N + 1;
+            r.all_from = own_first + LAST;
+        }
+        if (x.window) {
+            r.to = own_first + LAST + x.window;
+            r.all_to = own_first - N + 1 + x.window;
+        }
+    }
+    if (own_first >= x.seq)
+        r.to = -ALWAYS;
+    return r;
 }
 
 template <bool QUERIES> __device__ inline void grad_release(GroupGrad<QUERIES> &g, int stage)
@@ -170,7 +191,7 @@ template <bool QUERIES> __device__ inline void grad_release(GroupGrad<QUERIES> &
 /* Waits for the next tile that the group sees, at or behind t; hands back those that it does
  * not. */
 template <bool QUERIES>
-__device__ inline bool grad_seek(GroupGrad<QUERIES> &g, GradTile &t, int own_first)
+__device__ inline bool grad_seek(GroupGrad<QUERIES> &g, GradTile &t, const GradReach &reach)
 {
     for (;; t.at += GroupGradShape::N) {
         if (t.at >= g.end)
@@ -178,7 +199,7 @@ __device__ inline bool grad_seek(GroupGrad<QUERIES> &g, GradTile &t, int own_fir
         if (t.head >= g.heads || g.begin >= g.end)
             return false;
         phase_wait(g.full(g.ring.stage), g.ring.parity);
-        if (!group_sees_none<QUERIES>(g.x, own_first, t.at))
+        if (t.at >= reach.from && t.at < reach.to)
             break;
         grad_release(g, g.ring.stage);
         g.ring.step(GroupGradShape::STAGES);
@@ -211,16 +232,11 @@ __device__ inline void grad_mask(const CudaAttention &x, float (&s)[8][4], int o
 
 /* Scores to probabilities. */
 template <bool QUERIES>
-__device__ inline void grad_probabilities(const GradStatistics &of, float (&s)[8][4], float unit)
+__device__ inline void grad_probabilities(const float2 (&of)[8], float (&s)[8][4], float unit)
 {
-    int pair = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int n = 0; n < 8; n++) {
-        float lse[2] = {of.lse[0], of.lse[1]};
-        if (!QUERIES) {
-            float2 both = *(const float2 *)(of.at + (n * 8 + pair) * 2);
-            lse[0] = both.x, lse[1] = both.y;
-        }
+        const float lse[2] = {of[n].x, of[n].y};
 #pragma unroll
         for (int i = 0; i < 4; i++)
             s[n][i] = exp2_fast(s[n][i] * unit - lse[QUERIES ? i / 2 : i % 2]);
@@ -252,6 +268,7 @@ template <bool QUERIES> struct GradState {
     uint32_t left[4][4], right[4][4];      /* the own rows */
     uint32_t ds_left[4][4], p_left[4][4];  /* of the tile before, whose products are to come */
     GradStatistics of;
+    GradReach reach;
     int own_first, own, before; /* before: that tile's place in the ring */
 };
 
@@ -280,8 +297,13 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
 {
     float s[8][4], dp[8][4];
     int stage = g.ring.stage;
-    bool all_seen = group_sees_all<QUERIES>(g.x, r.own_first, t.at);
+    bool all_seen = t.at >= r.reach.all_from && t.at < r.reach.all_to;
     r.of.at = g.statistics(stage);
+    float2 lse[8]; /* before the products, whose issue hides the loads */
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        lse[n] = QUERIES ? float2{r.of.lse[0], r.of.lse[1]}
+                         : *(const float2 *)(r.of.at + (n * 8 + (int)threadIdx.x % 4 * 2) * 2);
     group_fence();
     group_scores(s, r.left, tile_place(g.tile(stage, 0)));
     group_commit();
@@ -292,7 +314,7 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     /* The branches keep the waits behind the arithmetic: the assembler would move them up. */
     group_wait<FIRST ? 1 : 2>();
     group_pin(s);
-    grad_probabilities<QUERIES>(r.of, s, score_unit<false>(g.x));
+    grad_probabilities<QUERIES>(lse, s, score_unit<false>(g.x));
     if (!all_seen)
         grad_mask<QUERIES>(g.x, s, r.own, t.at);
     group_pin(s);
@@ -339,10 +361,10 @@ __device__ inline void grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
     clear(r.ds_sum);
     clear(r.p_sum);
     GradTile t = {0, g.begin};
-    if (!grad_seek(g, t, r.own_first))
+    if (!grad_seek(g, t, r.reach))
         return;
     grad_step<QUERIES, true>(g, r, t);
-    while (grad_seek(g, t, r.own_first))
+    while (grad_seek(g, t, r.reach))
         grad_step<QUERIES, false>(g, r, t);
     group_fence();
     grad_products(g, r);
@@ -362,6 +384,7 @@ template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &
         g.open(item);
         r.own_first = g.first + warp / 4 * GROUP_ROWS;
         r.own = r.own_first + warp % 4 * 16 + lane / 4;
+        r.reach = grad_reach<QUERIES>(x, r.own_first);
         grad_item(g, r);
         const float scale[2] = {x.scale, x.scale}, one[2] = {1, 1};
         const CudaHeads &to = QUERIES ? x.dq : x.dk;
