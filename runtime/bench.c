@@ -11,7 +11,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* host: the part of each that its host worked on it; NULL: unread. */
+/* host: the part of each in which the device waited for its host; NULL: unread. */
 static Status time_steps(RtRun *run, int64_t n, double *seconds, double *host)
 {
     RtStepResult result;
@@ -33,18 +33,17 @@ static double median_of(double *seconds, int64_t n)
     return n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
 }
 
-/* Returns the median. */
-static double print_speed(const RtRun *run, double *seconds, int64_t n, FILE *out)
+/* seconds: sorted. */
+static void print_speed(const RtRun *run, const double *seconds, int64_t n, double median,
+                        FILE *out)
 {
     const PlanHeader *header = run->rt->plan.header;
-    double median = median_of(seconds, n);
     fprintf(out, "bench | steps %lld | threads %u | ms_per_step median %.4f min %.4f max %.4f\n",
             (long long)n, rt_pool_threads(run->rt->pool), median * 1e3, seconds[0] * 1e3,
             seconds[n - 1] * 1e3);
     fprintf(out, "bench | tokens_per_s %.2f | gflop_per_s %.2f | arena_bytes %llu\n",
             run->log.tokens / median, (double)header->flops_per_step / median / 1e9,
             (unsigned long long)header->arena_bytes);
-    return median;
 }
 
 /* start: from the program's start to the end of its first step. */
@@ -52,6 +51,19 @@ static void print_start(const RtRun *run, double start, FILE *out)
 {
     fprintf(out, "bench | seconds_to_first_step %.2f | of them weights %.2f\n", start,
             run->weights_seconds);
+}
+
+/* The share of a pipeline's forward and backward time in which its stages wait for each other: from
+ * the times of their instructions, launched one by one. All ranks come here. */
+static Status measure_bubble(const RtRun *run, double median, double *out_bubble)
+{
+    RtWorld *world = run->rt->world;
+    int64_t work, update;
+    rt_profile_work(&run->rt->plan, &run->profile, &work, &update);
+    TRY(rt_world_sum_i64(world, UINT32_MAX, &work));
+    TRY(rt_world_sum_i64(world, UINT32_MAX, &update));
+    *out_bubble = 1 - (double)work / (median * 1e9 * world->size - (double)update);
+    return STATUS_OK;
 }
 
 static Status print_memory(const RtRun *run, double median, FILE *out)
@@ -80,12 +92,18 @@ Status rt_bench(RtRun *run)
     rt->profile = &run->profile;
     TRY(time_steps(run, RT_PROFILE_STEPS, unread, NULL));
     rt->profile = NULL;
+    double bubble = 0, median = median_of(seconds, n);
+    bool is_pipeline = rt->world && rt->world->mesh.pp > 1;
+    if (is_pipeline)
+        TRY(measure_bubble(run, median, &bubble));
     if (rt_signals_stop(run->signals) || !rt_is_first(rt->world))
         return STATUS_OK;
-    double median = print_speed(run, seconds, n, stdout);
+    print_speed(run, seconds, n, median, stdout);
     print_start(run, start, stdout);
     if (rt->kind)
         printf("bench | host_ms_per_step median %.4f\n", median_of(host, n) * 1e3);
+    if (is_pipeline)
+        printf("bench | bubble %.1f %%\n", bubble * 100);
     rt_profile_kernels(&rt->plan, &run->profile, stdout);
     TRY(print_memory(run, median, stdout));
     if (run->options->profile)

@@ -51,6 +51,8 @@ typedef struct RtDeviceKind {
     /* Waits for what was launched; scalars come back into the shadow. What a kernel found wrong
      * with the data is one diagnostic and STATUS_USER. */
     Status (*finish)(RtDevice *device);
+    /* From the first kernel of the last finished run to its last. */
+    int64_t (*busy_ns)(const RtDevice *device);
     /* What it is, which choices were made. Without `prepare`, they are made for this plan as far as
      * that needs no memory. */
     Status (*describe)(RtDevice *device, const RtPlan *plan, const StepProgram *program, FILE *out);

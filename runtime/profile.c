@@ -121,6 +121,32 @@ Status rt_profile_write(Session *s, const RtPlan *plan, const RtProfile *profile
     return status;
 }
 
+/* -- by phase -- */
+
+static bool is_exchange(uint32_t kernel)
+{
+    return kernel == PLAN_KERNEL_send || kernel == PLAN_KERNEL_recv ||
+           kernel == PLAN_KERNEL_all_gather || kernel == PLAN_KERNEL_reduce_scatter ||
+           kernel == PLAN_KERNEL_all_reduce;
+}
+
+void rt_profile_work(const RtPlan *plan, const RtProfile *profile, int64_t *out_work,
+                     int64_t *out_update)
+{
+    *out_work = *out_update = 0;
+    for (uint32_t step = 0; step < profile->n_steps; step++)
+        for (uint64_t i = 0; i < profile->n_instrs; i++) {
+            const RtMark *mark = &profile->marks[step * profile->n_instrs + i];
+            const PlanInstr *instr = &plan->instrs[i];
+            if (!is_exchange(instr->kernel))
+                *(instr->phase == PLAN_UPDATE ? out_update : out_work) += mark->end - mark->begin;
+        }
+    if (profile->n_steps) {
+        *out_work /= profile->n_steps;
+        *out_update /= profile->n_steps;
+    }
+}
+
 /* -- by kernel -- */
 
 typedef struct KernelTime {

@@ -27,6 +27,10 @@ void rt_profile_mark(RtProfile *profile, uint64_t instr);
 void rt_profile_end(RtProfile *profile);
 
 Status rt_profile_write(Session *s, const RtPlan *plan, const RtProfile *profile, const char *path);
+/* Nanoseconds per step of forward and backward instructions, and of the update's, without exchanges
+ * between ranks. */
+void rt_profile_work(const RtPlan *plan, const RtProfile *profile, int64_t *out_work,
+                     int64_t *out_update);
 /* A table of where the time went, by kernel: ms per step, share, GFLOP/s, launches. */
 void rt_profile_kernels(const RtPlan *plan, const RtProfile *profile, FILE *out);
 

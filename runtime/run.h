@@ -23,7 +23,7 @@ typedef struct RtRun {
     RtProfile profile;
     int64_t begin_ns;        /* of the program */
     double weights_seconds;  /* that loading or making the weights took */
-    double host_seconds;     /* of the last step, before the host had only to wait for its device */
+    double host_seconds;     /* of the last step, when its device had nothing to do */
     const char *save_dir; /* NULL: nothing is saved */
     int64_t n_steps;      /* to run now */
     int64_t saved_at;     /* steps_done at the last save; -1: none */

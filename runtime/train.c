@@ -118,9 +118,11 @@ Status rt_run_step(RtRun *run, RtHookFn before_update, RtStepResult *out_result,
     TRY(rt_step_begin(rt, lr, before_update, run));
     fetch_ahead(run);
     ask_ahead(run);
-    run->host_seconds = (double)(rt_clock_ns() - begin) / 1e9;
     TRY(rt_step_end(rt, out_result));
-    *out_seconds = (double)(rt_clock_ns() - begin) / 1e9;
+    int64_t ns = rt_clock_ns() - begin;
+    *out_seconds = (double)ns / 1e9;
+    if (rt->kind)
+        run->host_seconds = (double)(ns - rt->kind->busy_ns(rt->device)) / 1e9;
     return STATUS_OK;
 }
 

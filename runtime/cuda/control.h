@@ -14,6 +14,7 @@ typedef struct RtCudaControl {
     uint64_t out[RT_CUDA_SCALARS]; /* as they are when the step ends */
     int64_t fault[RT_CUDA_CONTROL_FAULT_WORDS];
     int64_t nonfinite[3]; /* --check: 1 where one was found, the instruction, its tensor */
+    int64_t begin_ns, end_ns; /* by the device's clock: the step's first and last kernel */
     int64_t mark; /* 1 + the instruction whose exchange with other ranks began last */
 } RtCudaControl;
 

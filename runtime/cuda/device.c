@@ -271,6 +271,11 @@ static Status finish(RtDevice *device)
     return fill_profile(device);
 }
 
+static int64_t busy_ns(const RtDevice *device)
+{
+    return device->from->end_ns - device->from->begin_ns;
+}
+
 const RtDeviceKind rt_device_cuda = {
     .name = "cuda",
     .open = rt_cuda_device_open,
@@ -282,6 +287,7 @@ const RtDeviceKind rt_device_cuda = {
     .stage = stage,
     .launch = launch,
     .finish = finish,
+    .busy_ns = busy_ns,
     .describe = rt_cuda_describe,
     .report = rt_cuda_report,
 };

@@ -63,7 +63,8 @@ sanitize() {
             "$attention 256" "$attention 512"; do
             # shellcheck disable=SC2086
             compute-sanitizer --tool $tool --report-api-errors no "$dir/tests/device_kernels" \
-                --small --$part --seconds "${SANITIZE_SECONDS:-400}" >"$out/sanitize.$tool.${part##* }.log" 2>&1 &
+                --small --$part --seconds "${SANITIZE_SECONDS:-400}" \
+                >"$out/sanitize.$tool.${part##* }.log" 2>&1 &
         done
         wait
     done

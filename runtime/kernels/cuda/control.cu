@@ -11,11 +11,20 @@ static __device__ void copy_bits(void *to, const void *from, uint32_t bytes)
         *(uint64_t *)to = *(const uint64_t *)from;
 }
 
+static __device__ int64_t device_ns()
+{
+    int64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
 /* One block of 32 threads, a scalar each. */
 extern "C" __global__ void __launch_bounds__(32)
     control_begin(RtCudaControl *control, RtCudaScalars scalars)
 {
     uint32_t i = threadIdx.x;
+    if (i == 0)
+        control->begin_ns = device_ns();
     if (i < RT_CUDA_SCALARS && scalars.at[i] && (control->set >> i & 1))
         copy_bits((void *)scalars.at[i], &control->in[i], scalars.bytes[i]);
 }
@@ -24,6 +33,8 @@ extern "C" __global__ void __launch_bounds__(32)
     control_end(RtCudaControl *control, RtCudaScalars scalars)
 {
     uint32_t i = threadIdx.x;
+    if (i == 0)
+        control->end_ns = device_ns();
     if (i < RT_CUDA_SCALARS && scalars.at[i])
         copy_bits(&control->out[i], (const void *)scalars.at[i], scalars.bytes[i]);
 }
