@@ -72,6 +72,9 @@ for what; do
         ranks e4b.one8 full_gemma4_e4b 1 8 1
         ranks e4b.pp2 full_gemma4_e4b 2 8 8 distributed.pp_size=2 \
             distributed.pipeline.pp_microbatch_size=1
+        ranks e4b.f32.one full_gemma4_e4b 1 2 2 model.torch_dtype=float32
+        ranks e4b.f32.tp2 full_gemma4_e4b 2 2 2 model.torch_dtype=float32 distributed.tp_size=2
+        ranks 31b.fsdp2 ranks_gemma4_31b 2 2 1
         ranks e4b.fsdp2.block full_gemma4_e4b_block 2 2 1 distributed.strategy=fsdp2
         ranks e4b.fsdp2.mb full_gemma4_e4b_block 2 8 1 distributed.strategy=fsdp2 ;;
     fixtures)
