@@ -29,48 +29,13 @@ static cJSON *add_item(cJSON *list)
 
 /* -- what was compiled -- */
 
-/* What an earlier stage of a pipeline has, too, counts there. */
-static bool counts_elsewhere(const IrModule *m, Sym name)
-{
-    for (uint32_t i = 0; i < m->ties.n; i++)
-        if (m->ties.at[i].name == name && !m->ties.at[i].first)
-            return true;
-    return false;
-}
-
-/* The flat state of a unit has the name of its parameter, where it has but one. */
-static Sym parameter_of(const IrModule *m, const IrStateRec *state)
-{
-    return state->n_pieces == 1 ? m->pieces.at[state->first_piece].name : state->name;
-}
-
-static void count_parameters(const IrModule *m, uint64_t *total_of, uint64_t *trained_of,
-                             uint64_t *tensors_of)
-{
-    uint64_t total = 0, trained = 0, tensors = 0;
-    for (uint32_t i = 1; i < m->states.n; i++) {
-        const IrStateRec *state = &m->states.at[i];
-        if (state->kind != IR_STATE_PARAM || counts_elsewhere(m, parameter_of(m, state)))
-            continue;
-        uint64_t numel = (uint64_t)ir_type_numel(m, state->type);
-        total += numel;
-        trained += state->trainable ? numel : 0;
-        tensors++;
-    }
-    *total_of += total;
-    *trained_of += trained;
-    *tensors_of += tensors;
-}
-
 static void add_parameters(cJSON *root, const DriverCompiled *c)
 {
-    uint64_t total = 0, trained = 0, tensors = 0;
-    for (uint32_t i = 0; i < c->n_stages; i++)
-        count_parameters(c->stages[i], &total, &trained, &tensors);
+    const IrParameters *of = &c->m->parameters;
     cJSON *parameters = cJSON_AddObjectToObject(root, "parameters");
-    add_count(parameters, "total", total);
-    add_count(parameters, "trained", trained);
-    add_count(parameters, "tensors", tensors);
+    add_count(parameters, "total", of->elements);
+    add_count(parameters, "trained", of->trained);
+    add_count(parameters, "tensors", of->tensors);
 }
 
 static void add_mesh(cJSON *root, const DriverCompiled *c)

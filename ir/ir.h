@@ -236,6 +236,10 @@ typedef struct IrGraph {
     uint32_t epoch;          /* changes with every edit; analyses are stamped with it */
 } IrGraph;
 
+typedef struct IrParameters { /* of the whole model, whatever a rank holds of it */
+    uint64_t tensors, elements, trained; /* trained: of the elements */
+} IrParameters;
+
 struct IrModule {
     Session *s;
     IrLevel level;
@@ -250,6 +254,7 @@ struct IrModule {
     VEC(IrPiece) pieces; /* from LOCAL on; nothing is unused */
     IrMeshSizes mesh;
     VEC(IrGraph *) graphs;
+    IrParameters parameters; /* known once it is known which are trained */
     int64_t micro_batches;   /* instances of @fwd and @bwd in a step; 0 until known */
     uint64_t arena_bytes;    /* PLANNED */
     bool exchanges_beside;   /* PLANNED: those between ranks run beside what does not need them */

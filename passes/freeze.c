@@ -1,5 +1,5 @@
 /* freeze: parameters that the recipe freezes are marked; they have no gradient, no moments and
- * no backward work. */
+ * no backward work. The model is whole here: what it has of parameters is counted. */
 #include "passes/pass.h"
 
 #include <fnmatch.h>
@@ -41,6 +41,21 @@ static Status freeze_matching(PassContext *c, PassPattern pattern)
     return matched ? STATUS_OK : STATUS_USER;
 }
 
+static IrParameters count_parameters(const IrModule *m)
+{
+    IrParameters count = {0};
+    for (uint32_t i = 1; i < m->states.n; i++) {
+        const IrStateRec *state = &m->states.at[i];
+        if (state->kind != IR_STATE_PARAM)
+            continue;
+        uint64_t numel = (uint64_t)ir_type_numel(m, state->type);
+        count.tensors++;
+        count.elements += numel;
+        count.trained += state->trainable ? numel : 0;
+    }
+    return count;
+}
+
 Status pass_freeze(PassContext *c)
 {
     const PassOptions *o = c->options;
@@ -51,9 +66,9 @@ Status pass_freeze(PassContext *c)
         TRY(freeze_matching(c, o->freeze.at[i]));
     if (o->freeze_all)
         TRY(freeze_matching(c, (PassPattern){sym(c->s, "*"), no_span}));
-    for (uint32_t i = 1; i < c->m->states.n; i++)
-        if (c->m->states.at[i].kind == IR_STATE_PARAM && c->m->states.at[i].trainable)
-            return STATUS_OK;
+    c->m->parameters = count_parameters(c->m);
+    if (c->m->parameters.trained)
+        return STATUS_OK;
     diag(c->s, o->freeze_span, freeze_everything);
     return STATUS_USER;
 }
