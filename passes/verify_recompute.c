@@ -188,11 +188,17 @@ static bool is_weight(const IrGraph *g, IrOp op)
     return from->def == IR_DEF_STATE || (from->def == IR_DEF_RESULT && is_weight(g, from->op));
 }
 
-/* The op that makes a backward op's operand, if that is a backward op too. */
+static bool is_bwd(const IrOpRec *rec)
+{
+    return rec->graph && !strcmp(rec->graph, "bwd");
+}
+
+/* The op that makes a backward op's operand, if that is a backward op too: what @update reads and
+ * makes, sums over ranks among it, waits for all replays anyway. */
 static const IrOpRec *backward_source(const IrGraph *g, const IrOpRec *rec, IrValue in)
 {
     const IrValueRec *value = ir_value(g, in);
-    if (value->def != IR_DEF_RESULT || is_fwd(rec) || ir_op(g, value->op)->graph != rec->graph)
+    if (value->def != IR_DEF_RESULT || !is_bwd(rec) || !is_bwd(ir_op(g, value->op)))
         return NULL;
     if (is_weight(g, value->op))
         return NULL; /* no gradient */
