@@ -120,6 +120,7 @@ static void fill_options(Session *s, const DriverArgs *args, DriverCompiled *c)
                                             : r->freeze_embeddings.span,
         .recompute_policy = c->recompute.policy,
         .recompute_keep_last = r->keep_last.v,
+        .recompute_pointwise = r->recompute_pointwise.v,
         .recompute_span = c->recompute.span,
         .recompute_parts_span = r->recompute_parts.span,
         .recompute_keep_span = r->keep_last.span,

@@ -156,10 +156,11 @@ static void put_recompute(FILE *out, const cJSON *recompute)
     char bytes[32], flops[32];
     const cJSON *item;
     fprintf(out,
-            "<h2>Recompute: %s, %.0f of %.0f blocks</h2>\n<p>Saved per micro-batch: %s; replayed: "
-            "%s FLOPs</p>\n",
+            "<h2>Recompute: %s, %.0f of %.0f blocks%s</h2>\n<p>Saved per micro-batch: %s; "
+            "replayed: %s FLOPs</p>\n",
             driver_json_text(recompute, "policy"), driver_json_number(recompute, "blocks_covered"),
             driver_json_number(recompute, "blocks_total"),
+            get(recompute, "pointwise") ? ", and pointwise ops of what is kept" : "",
             driver_bytes_text(bytes, driver_json_number(recompute, "saved_bytes")),
             driver_count_text(flops, driver_json_number(recompute, "replayed_flops")));
     fputs("<table>\n", out);

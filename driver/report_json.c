@@ -193,6 +193,8 @@ static void add_recompute(Session *s, cJSON *root, const DriverCompiled *c)
     const PassFacts *f = &c->facts;
     cJSON *recompute = cJSON_AddObjectToObject(root, "recompute");
     add_text(recompute, "policy", f->policy);
+    if (c->options.recompute_pointwise)
+        cJSON_AddTrueToObject(recompute, "pointwise");
     add_count(recompute, "blocks_total", f->blocks_total);
     add_count(recompute, "blocks_covered", f->blocks_covered);
     add_roles(recompute, f);

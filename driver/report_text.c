@@ -116,9 +116,10 @@ static void print_recompute(FILE *out, const cJSON *r)
 {
     char bytes[32], flops[32];
     const cJSON *recompute = get(r, "recompute"), *item;
-    fprintf(out, "\nrecompute: policy %s, %.0f of %.0f blocks\n",
+    fprintf(out, "\nrecompute: policy %s, %.0f of %.0f blocks%s\n",
             driver_json_text(recompute, "policy"), driver_json_number(recompute, "blocks_covered"),
-            driver_json_number(recompute, "blocks_total"));
+            driver_json_number(recompute, "blocks_total"),
+            get(recompute, "pointwise") ? ", and pointwise ops of what is kept" : "");
     cJSON_ArrayForEach(item, get(recompute, "parts"))
         fprintf(out, "  %-12s %.0f of %.0f\n", item->string, driver_json_number(item, "recomputed"),
                 driver_json_number(item, "total"));

@@ -44,6 +44,7 @@ static const struct {
     {IR_VIEW, "its result is its operand's memory"},
     {IR_VARIADIC, "its last operand repeats"},
     {IR_TUPLE, "all results are the model's, none is a residual"},
+    {IR_POINTWISE, "pointwise: replayed by pointwise recompute"},
 };
 
 /* `%y, %y.rstd = rmsnorm %x, [%w] eps=1e-06` */

@@ -280,6 +280,7 @@ typedef enum IrTrait {
     IR_VIEW = 1 << 8,        /* its result is its operand's memory */
     IR_VARIADIC = 1 << 9,    /* the last declared operand repeats */
     IR_TUPLE = 1 << 10,      /* all results are values of the model, not residuals of the first */
+    IR_POINTWISE = 1 << 11,  /* pure, one result: what pointwise recompute replays */
 } IrTrait;
 
 enum { IR_MAX_INS = 10, IR_MAX_OUTS = 4, IR_MAX_ATTRS = 12 };

@@ -136,7 +136,8 @@ static void set_policy(Coverage *c)
 {
     const char *asked =
         c->options && c->options->recompute_policy ? c->options->recompute_policy : "none";
-    c->f->policy = sym(c->g->m->s, strcmp(asked, "none") ? asked : infer_policy(c));
+    bool given = strcmp(asked, "none") || (c->options && c->options->recompute_pointwise);
+    c->f->policy = sym(c->g->m->s, given ? asked : infer_policy(c));
 }
 
 /* -- escapes -- */

@@ -45,6 +45,7 @@ typedef struct PassOptions {
     Sym recompute_policy; /* none, block, submodule, selective */
     VEC(Sym) recompute_parts; /* roles; empty: every role of the model */
     int64_t recompute_keep_last;
+    bool recompute_pointwise; /* what pointwise ops make of kept values is replayed too */
     /* of the policy, the parts, keep_last */
     Span recompute_span, recompute_parts_span, recompute_keep_span;
     /* optimizer */

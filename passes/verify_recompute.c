@@ -228,6 +228,13 @@ static IrScope unit_of(const IrGraph *g, const Map *whole, const IrOpRec *rec)
     return map_get(whole, key_of(block, rec), NULL) ? block : part_of(g, rec);
 }
 
+/* Ops outside every part have the whole block as their unit, though its parts are units too. */
+static bool is_outside(const Verifier *v, const Map *whole, const IrOpRec *from, IrScope unit)
+{
+    return unit_of(v->g, whole, from).i != unit.i &&
+           ir_scope_block(v->g->m, from->scope).i != unit.i;
+}
+
 /* Gradients flow into a unit through what its gradient ops read of other units' gradient ops. */
 static void check_order(Verifier *v)
 {
@@ -251,7 +258,7 @@ static void check_order(Verifier *v)
         for (uint32_t n = 0; n < rec->n_in; n++) {
             IrValue in = ir_in(g, g->order.at[i], n);
             const IrOpRec *from = backward_source(g, rec, in);
-            if (!from || from->re || unit_of(g, &whole, from).i == unit.i ||
+            if (!from || from->re || !is_outside(v, &whole, from, unit) ||
                 v->position[ir_value(g, in)->op.i] < v->position[replay])
                 continue;
             IrOp early = {(uint32_t)replay};

@@ -1,7 +1,8 @@
 #!/bin/sh
 # emulate.sh BUILD WORK FIXTURE:SEQ...: step executables for cuda, as they are, on a driver whose
 # device is an emulator: parity in f32, and the same bits in a second run, without the graph, with
-# --check and under every recompute policy. Passes where there is no CUDA toolkit.
+# --check, under recompute policies and with pointwise recompute. Passes where there is no CUDA
+# toolkit.
 set -eu
 build=$1 work=$2
 shift 2
@@ -12,10 +13,10 @@ driver=$build/tests/emulated_cuda
     exit 0
 }
 
-step() { # NAME MODEL SEQ POLICY: the executable, and its fused kernels for the emulator
+step() { # NAME MODEL SEQ RECOMPUTE: the executable, and its fused kernels for the emulator
     set -- "$1" "$root/tests/parity/Inputs/fixture.yaml" --target cuda \
         --set "model.pretrained_model_name_or_path=$root/tests/fixtures/$2" \
-        --set "dataset.seq_length=$3" --set "stepc.recompute.policy=$4"
+        --set "dataset.seq_length=$3" --set "stepc.recompute.$4"
     name=$work/$1
     shift
     "$build/stepc" build "$@" -o "$name.step"
@@ -44,8 +45,9 @@ mkdir -p "$work"
 for pair; do
     model=${pair%:*} seq=${pair#*:}
     for policy in none block submodule; do
-        step $policy "$model" "$seq" $policy
+        step $policy "$model" "$seq" policy=$policy
     done
+    step pointwise "$model" "$seq" pointwise=true
     rm -rf "$work/save"
     train none none "$model" --save "$work/save"
     python3 "$root/tests/tools/check.py" parity "$root/tests/fixtures/$model" "$work/none.jsonl" \
@@ -55,4 +57,5 @@ for pair; do
     train check none "$model" --check && same check
     train block block "$model" && same block
     train submodule submodule "$model" && same submodule
+    train pointwise pointwise "$model" && same pointwise
 done

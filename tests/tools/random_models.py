@@ -87,8 +87,10 @@ def config(draw):
 
 
 def variant(draw, model):
-    policy = draw.choice(["block", "submodule", "submodule", "selective"])
+    policy = draw.choice(["none", "block", "submodule", "submodule", "selective"])
     sets = ["stepc.recompute.policy=" + policy]
+    if policy == "none" or draw.random() < 0.4:
+        sets.append("stepc.recompute.pointwise=true")
     if policy == "submodule":
         kind = {"qwen2": "llama"}.get(model["model_type"], model["model_type"])
         roles = [r for r in ROLES[kind] if r != "ple" or model["hidden_size_per_layer_input"]]

@@ -10,7 +10,7 @@ way through another mesh are checked where they are asked for.
       first mesh's own eight steps, interrupted or not: same bits
 
 MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: local=N rows per
-micro-batch, recompute=POLICY, transport=tcp|mpi, twice=1, check=1.
+micro-batch, recompute=POLICY or pointwise, transport=tcp|mpi, twice=1, check=1.
 """
 
 import json
@@ -96,12 +96,13 @@ class Fixture:
         self.at = 0
 
     def sets(self, local, distributed, recompute):
+        recompute = "pointwise=true" if recompute == "pointwise" else "policy=" + recompute
         return [
             "model.pretrained_model_name_or_path=" + self.folder,
             "dataset.seq_length=" + self.seq,
             "step_scheduler.global_batch_size=%d" % ROWS,
             "step_scheduler.local_batch_size=%d" % local,
-            "stepc.recompute.policy=" + recompute,
+            "stepc.recompute." + recompute,
             *("distributed.%s=%s" % kv for kv in distributed.items()),
         ]
 

@@ -18,7 +18,7 @@ SETTINGS = {
     "dp": [2, 1, 4],
     "tp": [1, 2, 4],
     "sequence": [False, True],
-    "recompute": ["none", "block"],
+    "recompute": ["none", "block", "pointwise"],
     "micro_batches": [1, 2],
     "defer": [False, True],
     "transport": ["mpi", "tcp"],

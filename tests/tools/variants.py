@@ -63,12 +63,15 @@ def main(stepc, recipe, fixture, seq, work, *more):
         ]
     builds["block, alone"] = [*builds["block"], "--disable=fuse"]
     builds["block but the last"] = [*builds["block"], "--set", "stepc.recompute.keep_last=1"]
+    builds["pointwise"] = ["--set", "stepc.recompute.pointwise=true"]
+    builds["pointwise, alone"] = [*builds["pointwise"], "--disable=fuse"]
+    builds["pointwise and a role"] = [*builds["only " + roles[0]], *builds["pointwise"]]
     logs, grads = [], []
     for i, (name, options) in enumerate(builds.items()):
         exe = "%s/%d.step" % (work, i)
         run([stepc, "build", recipe, *base, *options, "-o", exe])
         runs = [["--threads", "2"]]
-        if name in ("none", "block"):
+        if name in ("none", "block", "pointwise"):
             runs += [["--threads", "2"], ["--threads", "1"], ["--check"]]
         for n, extra in enumerate(runs):
             logs.append("%s/%d.%d.jsonl" % (work, i, n))
@@ -92,7 +95,7 @@ def main(stepc, recipe, fixture, seq, work, *more):
             arena = re.search(r"^arena \| (\d+) B .*planned, (\d+) B allocated", out, re.M)
             if not arena or arena[1] != arena[2]:
                 check.fail("planned and allocated arena differ: %s" % out[:200])
-        if name in ("none", "block", "submodule", "selective"):
+        if name in ("none", "block", "submodule", "selective", "pointwise"):
             hold_memory(
                 name, [exe, "--weights", fixture, "--batch", fixture + "/batch.safetensors"], work
             )
