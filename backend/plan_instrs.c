@@ -98,7 +98,7 @@ static PlanInstr start_instr(const Writer *x, Run run)
                        .first_death = w->deaths.n,
                        .workspace = PLAN_ABSENT,
                        .instance = rec->instance,
-                       .replay = rec->re != NULL};
+                       .replay = 1};
     instr.name = instr_name(w, x->g, run);
     instr.phase = phase_of(x, run.ops[0]);
     for (uint32_t i = 0; i < run.n; i++) {
@@ -107,6 +107,7 @@ static PlanInstr start_instr(const Writer *x, Run run)
             instr.line = span.line;
             instr.file = plan_string(w, span.file);
         }
+        instr.replay &= ir_op(x->g, run.ops[i])->re != NULL;
         instr.flops += flops ? flops[run.ops[i].i] : 0;
     }
     if (run.ops[0].i < x->g->workspaces.n) {

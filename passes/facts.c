@@ -247,7 +247,7 @@ static void measure_memory(Facts *k, const PassLifetimes *step, const PassLifeti
 
 typedef struct Instruction { /* its ops' costs together */
     uint64_t products, flops, bytes;
-    bool replay;
+    bool replay, gradient; /* with ops that are replays, with others */
 } Instruction;
 
 /* Operands from elsewhere and results with memory, once per op: what reaches memory. */
@@ -278,7 +278,7 @@ static void count_kernel(Facts *k, Sym name, const Instruction *instr)
     if (i == f->kernels.n)
         vec_push(k->s->arena, &f->kernels, (PassKernelCount){.name = name});
     f->kernels.at[i].count++;
-    f->kernels.at[i].replays += instr->replay;
+    f->kernels.at[i].replays += instr->replay && !instr->gradient;
     f->kernels.at[i].flops += instr->flops;
 }
 
@@ -310,6 +310,7 @@ static uint64_t *cost_ops(Facts *k, const PassLifetimes *l, Instruction *instrs)
         instr->products += is_product ? cost.flops : 0;
         instr->bytes += traffic(l, op, cost.bytes);
         instr->replay |= ir_op(g, op)->re != NULL;
+        instr->gradient |= !ir_op(g, op)->re;
         k->f->flops_per_step += cost.products;
         k->f->replayed_flops += cost.replayed;
     }

@@ -3,7 +3,10 @@
  * group makes or reads, share its space, and depend on nothing that in turn depends on the group.
  * Then the window is put in order: what does not depend on the group, the group, what does. A
  * result that sums over rows leaves the region: it is complete only at the region's end. Replays
- * never share a region with gradients, and never move ahead of one. */
+ * never move ahead of a gradient. Nor do they share a region with gradients, except where pointwise
+ * recompute has a replay read the kept values that the gradient reads too. Not in the block that
+ * goes back first, though: all that is saved is live there, and such a region has more tensors than
+ * its ops one by one. */
 #include "passes/fuse.h"
 
 #include "passes/fuse_space.h"
@@ -15,6 +18,7 @@ typedef struct Fuser {
     IrGraph *g;
     PassViews views;
     IrUses uses;
+    IrScope first_block; /* the first that the graph comes to */
     uint32_t round;
     /* stamped with the round */
     uint32_t *member, *after; /* by op: in the group; depends on the group */
@@ -25,7 +29,7 @@ typedef struct Fuser {
     IrOp ops[MAX_OPS];
     uint32_t n;
     PassSpace space;
-    bool passed_gradient; /* an op that is no replay stands between the group and here */
+    bool passed_gradient; /* an op that is no replay stands in the group or before here */
 } Fuser;
 
 static int64_t numel(const IrGraph *g, IrValue v)
@@ -128,13 +132,25 @@ static bool is_connected(const Fuser *f, IrOp op)
     return false;
 }
 
+/* A pointwise replay that reads no other replay. */
+static bool is_of_kept(const IrGraph *g, IrOp op)
+{
+    for (uint32_t i = 0; i < ir_op(g, op)->n_in; i++)
+        if (ir_value(g, ir_in(g, op, i))->def == IR_DEF_RESULT)
+            return false;
+    return ir_op_info(ir_op_kind(g, op))->traits & IR_POINTWISE;
+}
+
 static bool same_neighbourhood(const Fuser *f, IrOp op) /* the window has seen to the block */
 {
     const IrGraph *g = f->g;
     const IrOpRec *first = ir_op(g, f->ops[0]), *rec = ir_op(g, op);
-    if (!first->re != !rec->re)
-        return false;
-    return !rec->re || !f->passed_gradient;
+    if (rec->re)
+        return first->re && !f->passed_gradient;
+    if (!first->re)
+        return true;
+    return f->c->options->recompute_pointwise && is_of_kept(g, f->ops[0]) &&
+           ir_scope_block(g->m, rec->scope).i != f->first_block.i;
 }
 
 static bool may_join(const Fuser *f, IrOp op, PassSpace *out_space)
@@ -149,6 +165,7 @@ static bool may_join(const Fuser *f, IrOp op, PassSpace *out_space)
 static void join(Fuser *f, IrOp op, PassSpace space)
 {
     const IrGraph *g = f->g;
+    f->passed_gradient |= !ir_op(g, op)->re;
     f->ops[f->n++] = op;
     f->space = space;
     f->member[op.i] = f->round;
@@ -170,7 +187,7 @@ static void join(Fuser *f, IrOp op, PassSpace space)
 static bool depends(const Fuser *f, IrOp op)
 {
     const IrGraph *g = f->g;
-    if (ir_op(g, op)->re && !ir_op(g, f->ops[0])->re)
+    if (ir_op(g, op)->re && f->passed_gradient)
         return true;
     bool writes = ir_op_info(ir_op_kind(g, op))->traits & IR_STATE_UPDATE;
     for (uint32_t i = 0; i < ir_op(g, op)->n_in; i++) {
@@ -296,6 +313,8 @@ static void make_region(Fuser *f)
 static Fuser fuser(PassContext *c, IrGraph *g, PassViews views)
 {
     Fuser f = {.c = c, .g = g, .views = views, .uses = ir_uses(g, c->scratch)};
+    for (uint32_t i = 0; i < g->order.n && !f.first_block.i; i++)
+        f.first_block = ir_scope_block(g->m, ir_op(g, g->order.at[i])->scope);
     f.member = ARENA_ARRAY(c->scratch, uint32_t, g->ops.n);
     f.after = ARENA_ARRAY(c->scratch, uint32_t, g->ops.n);
     f.read = ARENA_ARRAY(c->scratch, uint32_t, g->values.n);

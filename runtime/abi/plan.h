@@ -60,7 +60,7 @@ typedef struct PlanInstr {
     uint32_t file, line; /* of the model's source */
     uint32_t instance;   /* micro-batch */
     uint32_t phase;      /* PlanPhase */
-    uint32_t replay;     /* 1: a recomputed op */
+    uint32_t replay;     /* 1: recomputed ops alone */
     uint64_t flops;
 } PlanInstr;
 
