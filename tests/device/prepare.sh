@@ -96,7 +96,10 @@ for what; do
         for recipe in full_gemma4_e4b full_gemma4_e4b_block; do
             full "${recipe}_4rows" $recipe --set step_scheduler.global_batch_size=4 \
                 --set step_scheduler.local_batch_size=4
-        done ;;
+        done
+        full full_gemma4_e4b_4rows_pointwise full_gemma4_e4b \
+            --set step_scheduler.global_batch_size=4 --set step_scheduler.local_batch_size=4 \
+            --set stepc.recompute.pointwise=true ;;
     tests)
         for program in "$build"/tests/device/*; do
             [ -f "$program" ] && [ -x "$program" ] && cp "$program" "$out/tests/"
