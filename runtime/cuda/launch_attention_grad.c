@@ -128,14 +128,16 @@ static Status run_grouped(RtCuda *cuda, const RtCall *call, CudaAttention *x)
                           plan_cuda_statistics_bytes(call->param));
     TRY(rt_cuda_run(cuda, "attention_group_statistics", (uint32_t)plan_ceil_div(rows, 256 / 8), 256,
                     0, x));
+    x->items = (int32_t)(tiles * x->kv_heads);
     if (x->dk.at || x->dv.at)
         TRY(rt_cuda_run(cuda, "attention_group_grad_kv",
-                        rt_cuda_grid(tiles * x->kv_heads, 1, cuda->multiprocessors), 384,
+                        rt_cuda_grid(x->items, 1, cuda->multiprocessors), 384,
                         attention_group_grad_bytes, x));
+    x->items = (int32_t)(tiles * x->heads);
     if (!x->dq.at)
         return STATUS_OK;
     return rt_cuda_run(cuda, "attention_group_grad_q",
-                       rt_cuda_grid(tiles * x->heads, 1, cuda->multiprocessors), 384,
+                       rt_cuda_grid(x->items, 1, cuda->multiprocessors), 384,
                        attention_group_grad_bytes, x);
 }
 

@@ -313,6 +313,8 @@ static void check_masks(int64_t dim, bool is_f32, int64_t n)
     c.window = n / 3 + 1;
     c.view = true;
     check_case(&c);
+    if (test_small && is_f32 && dim > 128) /* slow under racecheck, and alike for all sizes */
+        return;
     c.view = false;
     c.window = 0;
     c.batch = 2;
@@ -352,7 +354,7 @@ static void check_windows(int64_t dim)
     static const int64_t windows[] = {1, 64, 129, 200, 2, 63, 65, 127, 128, 300, 1000};
     int n = test_small ? 4 : 11;
     for (int i = 0; i < n; i++) {
-        AttentionCase c = typical(1, 2, 1, test_small ? 290 : 430, dim);
+        AttentionCase c = typical(1, 2, 1, !test_small ? 430 : dim > 256 ? 210 : 290, dim);
         c.window = windows[i];
         check_case(&c);
         if (i % 4 == 0) {
@@ -391,7 +393,7 @@ static void check_all_formulas(void)
     }
     static const int64_t plain[] = {64, 5, 100, 128, 250, 512};
     for (int i = 0; i < 6; i++)
-        check_masks(plain[i], true, 90);
+        check_masks(plain[i], true, test_small && plain[i] > 128 ? 40 : 90);
     AttentionCase c = typical(2, 4, 2, 100, 72);
     c.plain = true;
     check_case(&c);

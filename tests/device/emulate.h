@@ -215,6 +215,13 @@ static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long
     return before;
 }
 
+static inline int atomicExch(int *at, int value)
+{
+    int before = *at;
+    *at = value;
+    return before;
+}
+
 static inline int atomicAdd(int *at, int value)
 {
     int before = *at;

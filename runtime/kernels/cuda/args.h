@@ -53,7 +53,7 @@ typedef struct CudaAttention {
     const int64_t *random;          /* step, seed, the step's first sample */
     int64_t key, sample; /* sample: of the batch's first row, counted from the step's first */
     int32_t batch, seq, heads, kv_heads, group, dim; /* group: query heads per kv head */
-    int32_t causal, window;
+    int32_t causal, window, items; /* items: all of the queue that the kernel takes from (wgmma) */
     float scale, softcap, keep_factor; /* softcap 0: none; keep_factor: 1 / (1 - dropout) */
     uint32_t threshold;                /* of the draws; 0: no dropout */
 } CudaAttention;

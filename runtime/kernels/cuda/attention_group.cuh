@@ -1,8 +1,10 @@
 /* attention_group: what the attention kernels on wgmma share, for masks by position alone and, but
  * for attention_group_wide, head sizes up to 64. A block stays on its multiprocessor and takes
- * items from a queue: 128 rows of a result, 64 for each of two groups of four warps. A third group
- * copies ahead of them: the item's own rows, then tiles of the other side through a ring. Tiles are
- * rows of 128 bytes in the 128-byte swizzle. */
+ * items from a queue: 128 rows of a result, 64 for each of two groups of four warps, whose warps
+ * load their own rows of the other operand themselves, ahead of the item. A third group copies
+ * tiles of the other side through a ring. Tiles are rows of 128 bytes in the 128-byte swizzle.
+ * compute-sanitizer's racecheck takes no order from the phases: what a warp stores in shared memory
+ * only products, atomics or that warp read, but for what named barriers order. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 
@@ -85,13 +87,21 @@ __device__ inline void copy_tile(unsigned char *to, const bf16 *from, int64_t ro
 
 /* -- products -- */
 
-/* The group's 64 own rows as the left operand, from a tile of GROUP_OWN rows. */
-__device__ inline void load_own(uint32_t (&a)[4][4], const unsigned char *tile)
+/* A warp's 16 own rows, from `first` on, as the left operand; zeros behind seq and dim. Nobody
+ * waits for them yet. */
+__device__ inline void load_own(uint32_t (&a)[4][4], const bf16 *from, int64_t row_stride,
+                                int first, int seq, int dim)
 {
-    int thread = thread_again(), lane = thread % WARP, row = thread / WARP * 16 + lane % 16;
+    int lane = thread_again() % WARP, row = first + lane / 4;
+    const bf16 *at = from + (int64_t)row * row_stride + lane % 4 * 2;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        ldmatrix(a[k], (const bf16 *)(tile + swizzled(row, k * 2 + lane / 16)));
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            a[i / 2][half + i % 2 * 2] =
+                row + half * 8 < seq && i * 8 < dim ? *(const uint32_t *)(at + i * 8) : 0;
+        at += 8 * row_stride;
+    }
 }
 
 /* A warp's 16 rows of a result, times `factor`, through its own part of `out`. first: of them. */

@@ -9,12 +9,13 @@
 
 constexpr int GROUP_GRAD_ITEMS = 256; /* of heads at once */
 
-/* Own rows: k and v, or q and grad; tiles: q and grad with their statistics, or k and v. */
+/* Own rows: k and v, or q and grad; tiles: q and grad, or k and v. Each warp has the statistics of
+ * the tiles' queries for itself. */
 struct GroupGradShape {
-    static constexpr int N = 64, STAGES = 4;
-    static constexpr int OWN_BYTES = GROUP_OWN * 128, TILE_BYTES = N * 128;
-    static constexpr int OWN = 0, RING = 2 * OWN_BYTES, STATISTICS = RING + STAGES * 2 * TILE_BYTES,
-                         STATISTICS_BYTES = N * 8, OUT = STATISTICS + STAGES * STATISTICS_BYTES,
+    static constexpr int N = 64, STAGES = 4, TILE_BYTES = N * 128;
+    static constexpr int RING = 0, STATISTICS = RING + STAGES * 2 * TILE_BYTES,
+                         STATISTICS_BYTES = N * 8,
+                         OUT = STATISTICS + GROUP_COMPUTING * STAGES * STATISTICS_BYTES,
                          BARRIERS = OUT + GROUP_OWN * GROUP_LD * 2,
                          BYTES = BARRIERS + (2 + 2 * STAGES) * 8 + 8;
 };
@@ -24,42 +25,38 @@ template <bool QUERIES> struct GroupGrad {
     const CudaAttention &x;
     unsigned char *shared;
     GroupRing ring;
+    int item_parity;                   /* of the next item's phase */
     int first, b, head;                /* of the item */
     int head_first, heads, begin, end; /* tiles: of `heads` heads one after the other */
 
     __device__ inline GroupGrad(const CudaAttention &args, unsigned char *memory)
-        : x(args), shared(memory), ring({0, 0})
+        : x(args), shared(memory), ring({0, 0}), item_parity(0)
     {
-    }
-
-    __device__ inline uint64_t *own_full() const
-    {
-        return (uint64_t *)(shared + S::BARRIERS);
-    }
-
-    __device__ inline uint64_t *own_empty() const
-    {
-        return own_full() + 1;
     }
 
     __device__ inline uint64_t *full(int stage) const
     {
-        return own_full() + 2 + stage;
+        return (uint64_t *)(shared + S::BARRIERS) + stage;
     }
 
     __device__ inline uint64_t *empty(int stage) const
     {
-        return own_full() + 2 + S::STAGES + stage;
+        return full(S::STAGES + stage);
+    }
+
+    __device__ inline uint64_t *item_full() const
+    {
+        return full(2 * S::STAGES);
+    }
+
+    __device__ inline uint64_t *item_empty() const
+    {
+        return item_full() + 1;
     }
 
     __device__ inline int *item_at() const
     {
-        return (int *)(own_full() + 2 + 2 * S::STAGES);
-    }
-
-    __device__ inline int items() const
-    {
-        return (x.seq + GROUP_OWN - 1) / GROUP_OWN * x.batch * (QUERIES ? x.heads : x.kv_heads);
+        return (int *)(item_full() + 2);
     }
 
     __device__ inline void open(int item)
@@ -73,6 +70,29 @@ template <bool QUERIES> struct GroupGrad {
                       : queries_end(x, min(first + GROUP_OWN, x.seq));
     }
 
+    /* One thread of the block takes the next item from the queue, before its warp opens it. */
+    __device__ inline void put()
+    {
+        phase_wait(item_empty(), item_parity ^ 1);
+        atomicExch(item_at(), atomicAdd(x.next + QUERIES, 1));
+        phase_arrive(item_full());
+    }
+
+    /* Each warp of the block opens the next item; false: no more. */
+    __device__ inline bool take()
+    {
+        phase_wait(item_full(), item_parity);
+        item_parity ^= 1;
+        bool first_lane = thread_again() % WARP == 0;
+        int item = uniform(first_lane ? atomicAdd(item_at(), 0) : 0);
+        if (first_lane) /* all lanes have waited */
+            phase_arrive(item_empty());
+        if (item >= x.items)
+            return false;
+        open(item);
+        return true;
+    }
+
     __device__ inline unsigned char *tile(int stage, int which) const
     {
         return shared + S::RING + (stage * 2 + which) * S::TILE_BYTES;
@@ -80,7 +100,8 @@ template <bool QUERIES> struct GroupGrad {
 
     __device__ inline float *statistics(int stage) const
     {
-        return (float *)(shared + S::STATISTICS + stage * S::STATISTICS_BYTES);
+        int warp = (int)threadIdx.x / WARP;
+        return (float *)(shared + S::STATISTICS + (warp * S::STAGES + stage) * S::STATISTICS_BYTES);
     }
 };
 
@@ -95,13 +116,6 @@ template <bool QUERIES> __device__ inline void grad_copy_tile(GroupGrad<QUERIES>
     phase_wait(g.empty(stage), g.ring.parity ^ 1);
     copy_tile<64>(g.tile(stage, 0), head_at<bf16>(left, g.b, head), left.row, at, x.seq, x.dim);
     copy_tile<64>(g.tile(stage, 1), head_at<bf16>(right, g.b, head), right.row, at, x.seq, x.dim);
-    if (!QUERIES) {
-        int thread = (int)threadIdx.x % 128, padded = (x.seq + 63) / 64 * 64;
-        const float *from =
-            x.delta + 2 * (((int64_t)g.b * x.heads + head) * padded + at) + thread * 4;
-        if (thread < GroupGradShape::STATISTICS_BYTES / 16)
-            cp_async16(g.statistics(stage) + thread * 4, from, true);
-    }
     phase_arrive_after_copies(g.full(stage));
     g.ring.step(GroupGradShape::STAGES);
 }
@@ -109,28 +123,10 @@ template <bool QUERIES> __device__ inline void grad_copy_tile(GroupGrad<QUERIES>
 template <bool QUERIES> __device__ inline void grad_copy(GroupGrad<QUERIES> &g)
 {
     using S = GroupGradShape;
-    const CudaAttention &x = g.x;
-    const CudaHeads &left = QUERIES ? x.q : x.k, &right = QUERIES ? x.grad : x.v;
-    int items = g.items();
-    for (int parity = 1;; parity ^= 1) {
-        phase_wait(g.own_empty(), parity);
-        if (threadIdx.x % 128 == 0) {
-            int taken = atomicAdd(x.next + QUERIES, 1);
-            *g.item_at() = taken < items ? taken : -1;
-        }
-        bar_sync(1, 128);
-        int item = *g.item_at();
-        if (item >= 0) {
-            g.open(item);
-            copy_tile<GROUP_OWN>(g.shared + S::OWN, head_at<bf16>(left, g.b, g.head), left.row,
-                                 g.first, x.seq, x.dim);
-            copy_tile<GROUP_OWN>(g.shared + S::OWN + S::OWN_BYTES,
-                                 head_at<bf16>(right, g.b, g.head), right.row, g.first, x.seq,
-                                 x.dim);
-        }
-        phase_arrive(g.own_full());
-        phase_arrive_after_copies(g.own_full());
-        if (item < 0)
+    for (;;) {
+        if (thread_again() % 128 == 0)
+            g.put();
+        if (!g.take())
             break;
         for (int h = 0; h < g.heads; h++)
             for (int at = g.begin; at < g.end; at += S::N)
@@ -179,6 +175,25 @@ __device__ inline GradReach grad_reach(const CudaAttention &x, int own_first)
     if (own_first >= x.seq)
         r.to = -ALWAYS;
     return r;
+}
+
+/* The first tile that the group sees, and the next that it sees; head == heads: none. */
+template <bool QUERIES>
+__device__ inline GradTile grad_first(const GroupGrad<QUERIES> &g, const GradReach &reach)
+{
+    constexpr int N = GroupGradShape::N;
+    int at = max(g.begin, (max(reach.from, 0) + N - 1) / N * N);
+    return {at < min(g.end, reach.to) ? 0 : g.heads, at};
+}
+
+template <bool QUERIES>
+__device__ inline GradTile grad_behind(const GroupGrad<QUERIES> &g, const GradReach &reach,
+                                       const GradTile &t)
+{
+    int at = t.at + GroupGradShape::N;
+    if (at < min(g.end, reach.to))
+        return {t.head, at};
+    return {t.head + 1, grad_first(g, reach).at};
 }
 
 template <bool QUERIES> __device__ inline void grad_release(GroupGrad<QUERIES> &g, int stage)
@@ -268,9 +283,20 @@ template <bool QUERIES> struct GradState {
     uint32_t left[4][4], right[4][4];      /* the own rows */
     uint32_t ds_left[4][4], p_left[4][4];  /* of the tile before, whose products are to come */
     GradStatistics of;
+    float4 of_next; /* a lane's part of the next tile's */
     GradReach reach;
-    int own_first, own, before; /* before: that tile's place in the ring */
+    int own, before; /* before: that tile's place in the ring */
 };
+
+/* Nobody waits for them yet. */
+__device__ inline void load_statistics(GroupGrad<false> &g, GradState<false> &r, const GradTile &t)
+{
+    const CudaAttention &x = g.x;
+    int padded = (x.seq + 63) / 64 * 64, lane = (int)threadIdx.x % WARP;
+    int64_t first = ((int64_t)g.b * x.heads + g.head_first + t.head) * padded + t.at;
+    if (t.head < g.heads)
+        r.of_next = ((const float4 *)(x.delta + 2 * first))[lane];
+}
 
 template <bool QUERIES>
 __device__ inline void grad_products(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
@@ -298,7 +324,12 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     float s[8][4], dp[8][4];
     int stage = g.ring.stage;
     bool all_seen = t.at >= r.reach.all_from && t.at < r.reach.all_to;
-    r.of.at = g.statistics(stage);
+    if constexpr (!QUERIES) {
+        r.of.at = g.statistics(stage); /* read STAGES tiles ago: each tile since had a sync */
+        *(float4 *)(g.statistics(stage) + (int)threadIdx.x % WARP * 4) = r.of_next;
+        __syncwarp();
+        load_statistics(g, r, grad_behind(g, r.reach, t));
+    }
     float2 lse[8]; /* before the products, whose issue hides the loads */
 #pragma unroll
     for (int n = 0; n < 8; n++)
@@ -347,54 +378,62 @@ __device__ inline void own_statistics(const CudaAttention &x, int b, int head, i
     }
 }
 
-/* One item, whose own rows are there. */
+/* The next item, its own rows, and statistics; false: no more. The item before may still have
+ * products under way, but not of its own rows. */
 template <bool QUERIES>
-__device__ inline void grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+__device__ inline bool grad_open(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 {
-    load_own(r.left, g.shared + GroupGradShape::OWN);
-    load_own(r.right, g.shared + GroupGradShape::OWN + GroupGradShape::OWN_BYTES);
-    __syncwarp();
-    if (threadIdx.x % WARP == 0)
-        phase_arrive(g.own_empty());
-    if (QUERIES)
-        own_statistics(g.x, g.b, g.head, r.own, r.of);
+    const CudaAttention &x = g.x;
+    const CudaHeads &left = QUERIES ? x.q : x.k, &right = QUERIES ? x.grad : x.v;
+    if (!g.take())
+        return false;
+    int warp = uniform((int)threadIdx.x / WARP), rows = g.first + warp * 16;
+    load_own(r.left, head_at<bf16>(left, g.b, g.head), left.row, rows, x.seq, x.dim);
+    load_own(r.right, head_at<bf16>(right, g.b, g.head), right.row, rows, x.seq, x.dim);
+    r.own = rows + (int)threadIdx.x % WARP / 4;
+    r.reach = grad_reach<QUERIES>(x, g.first + warp / 4 * GROUP_ROWS);
+    if constexpr (QUERIES)
+        own_statistics(x, g.b, g.head, r.own, r.of);
+    else
+        load_statistics(g, r, grad_first(g, r.reach));
+    return true;
+}
+
+/* An item, and the opening of the next. */
+template <bool QUERIES>
+__device__ inline bool grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+{
     clear(r.ds_sum);
     clear(r.p_sum);
     GradTile t = {0, g.begin};
     if (!grad_seek(g, t, r.reach))
-        return;
+        return grad_open(g, r);
     grad_step<QUERIES, true>(g, r, t);
     while (grad_seek(g, t, r.reach))
         grad_step<QUERIES, false>(g, r, t);
     group_fence();
     grad_products(g, r);
+    bool more = grad_open(g, r);
     grad_products_end(g, r);
+    return more;
 }
 
 template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &g)
 {
     const CudaAttention &x = g.x;
-    int warp = uniform((int)threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
+    int warp = uniform((int)threadIdx.x / WARP);
     GradState<QUERIES> r;
-    for (int parity = 0;; parity ^= 1) {
-        phase_wait(g.own_full(), parity);
-        int item = uniform(*g.item_at());
-        if (item < 0)
-            break;
-        g.open(item);
-        r.own_first = g.first + warp / 4 * GROUP_ROWS;
-        r.own = r.own_first + warp % 4 * 16 + lane / 4;
-        r.reach = grad_reach<QUERIES>(x, r.own_first);
-        grad_item(g, r);
+    for (bool more = grad_open(g, r); more;) {
+        int rows = g.first + warp * 16, b = g.b, head = g.head;
+        more = grad_item(g, r);
         const float scale[2] = {x.scale, x.scale}, one[2] = {1, 1};
         const CudaHeads &to = QUERIES ? x.dq : x.dk;
         unsigned char *out = g.shared + GroupGradShape::OUT;
-        int rows = r.own_first + warp % 4 * 16;
         if (to.at)
-            store_own(out, r.ds_sum[0], scale, head_at<bf16>(to, g.b, g.head), to.row, rows, x.seq,
+            store_own(out, r.ds_sum[0], scale, head_at<bf16>(to, b, head), to.row, rows, x.seq,
                       x.dim);
         if (!QUERIES && x.dv.at)
-            store_own(out, r.p_sum[0], one, head_at<bf16>(x.dv, g.b, g.head), x.dv.row, rows, x.seq,
+            store_own(out, r.p_sum[0], one, head_at<bf16>(x.dv, b, head), x.dv.row, rows, x.seq,
                       x.dim);
     }
 }
@@ -406,9 +445,8 @@ template <bool QUERIES> __device__ inline void attention_group_grad(const CudaAt
     GroupGrad<QUERIES> g(x, shared);
     int warp = (int)threadIdx.x / WARP;
     if (threadIdx.x == 0) {
-        /* each once at once, for the item, and once for copies */
-        phase_init(g.own_full(), 2 * 128);
-        phase_init(g.own_empty(), GROUP_COMPUTING);
+        phase_init(g.item_full(), 1);
+        phase_init(g.item_empty(), GROUP_THREADS / WARP);
         for (int i = 0; i < S::STAGES; i++) {
             phase_init(g.full(i), 128);
             phase_init(g.empty(i), GROUP_COMPUTING);

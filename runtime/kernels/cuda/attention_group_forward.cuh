@@ -9,11 +9,10 @@
 
 /* Own rows: queries; tiles: keys and their values. */
 struct GroupForwardShape {
-    static constexpr int N = 128, STAGES = 4;
-    static constexpr int OWN_BYTES = GROUP_OWN * 128, TILE_BYTES = N * 128;
-    static constexpr int OWN = 0, RING = OWN_BYTES, OUT = RING + STAGES * 2 * TILE_BYTES,
+    static constexpr int N = 128, STAGES = 4, TILE_BYTES = N * 128;
+    static constexpr int RING = 0, OUT = RING + STAGES * 2 * TILE_BYTES,
                          BARRIERS = OUT + GROUP_OWN * GROUP_LD * 2,
-                         BYTES = BARRIERS + (2 + 2 * STAGES) * 8;
+                         BYTES = BARRIERS + 2 * STAGES * 8;
 };
 
 struct GroupForward {
@@ -30,24 +29,14 @@ struct GroupForward {
     {
     }
 
-    __device__ inline uint64_t *own_full() const
-    {
-        return (uint64_t *)(shared + S::BARRIERS);
-    }
-
-    __device__ inline uint64_t *own_empty() const
-    {
-        return own_full() + 1;
-    }
-
     __device__ inline uint64_t *full(int stage) const
     {
-        return own_full() + 2 + stage;
+        return (uint64_t *)(shared + S::BARRIERS) + stage;
     }
 
     __device__ inline uint64_t *empty(int stage) const
     {
-        return own_full() + 2 + S::STAGES + stage;
+        return full(S::STAGES + stage);
     }
 
     /* The block's item of a round; false: it has none, which can only be in the last. */
@@ -75,10 +64,6 @@ __device__ inline void forward_copy(GroupForward &g)
     const CudaAttention &x = g.x;
     for (int round = 0; g.open(round); round++) {
         int kv_head = g.head / x.group;
-        phase_wait(g.own_empty(), round % 2 ^ 1);
-        copy_tile<GROUP_OWN>(g.shared + S::OWN, head_at<bf16>(x.q, g.b, g.head), x.q.row, g.first,
-                             x.seq, x.dim);
-        phase_arrive_after_copies(g.own_full());
         for (int at = g.begin; at < g.end; at += S::N) {
             int stage = g.ring.stage;
             phase_wait(g.empty(stage), g.ring.parity ^ 1);
@@ -98,8 +83,22 @@ struct ForwardState {
     uint32_t left[4][4];   /* the queries */
     uint32_t p_left[8][4]; /* probabilities of the tile before, whose product is to come */
     float unit;
+    int group, warp;                   /* first rows, of the item's */
     int own_first, warp_first, before; /* before: that tile's place in the ring */
 };
+
+/* The next item and its queries; false: no more. The item before may still have a product under
+ * way, but not of its queries. */
+__device__ inline bool forward_open(GroupForward &g, ForwardState &r, int round)
+{
+    const CudaAttention &x = g.x;
+    if (!g.open(round))
+        return false;
+    r.own_first = g.first + r.group;
+    r.warp_first = g.first + r.warp;
+    load_own(r.left, head_at<bf16>(x.q, g.b, g.head), x.q.row, r.warp_first, x.seq, x.dim);
+    return true;
+}
 
 __device__ inline void forward_release(GroupForward &g, int stage)
 {
@@ -196,13 +195,9 @@ __device__ inline void forward_step(GroupForward &g, ForwardState &r, int &at)
     at += GroupForwardShape::N;
 }
 
-/* One item, whose queries are there. */
-__device__ inline void forward_item(GroupForward &g, ForwardState &r)
+/* An item, and the opening of the next, of round `next`. */
+__device__ inline bool forward_item(GroupForward &g, ForwardState &r, int next)
 {
-    load_own(r.left, g.shared + GroupForwardShape::OWN);
-    __syncwarp();
-    if (threadIdx.x % WARP == 0)
-        phase_arrive(g.own_empty());
     clear(r.o);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -211,13 +206,15 @@ __device__ inline void forward_item(GroupForward &g, ForwardState &r)
     }
     int at = g.begin;
     if (!forward_seek(g, at, r.own_first))
-        return;
+        return forward_open(g, r, next);
     forward_step<true>(g, r, at);
     while (forward_seek(g, at, r.own_first))
         forward_step<false>(g, r, at);
     group_fence();
     forward_product(g, r);
+    bool more = forward_open(g, r, next);
     forward_product_end(g, r);
+    return more;
 }
 
 __device__ inline void forward_compute(GroupForward &g)
@@ -226,21 +223,21 @@ __device__ inline void forward_compute(GroupForward &g)
     int warp = uniform((int)threadIdx.x / WARP);
     ForwardState r;
     r.unit = score_unit<false>(x);
-    for (int round = 0; g.open(round); round++) {
-        phase_wait(g.own_full(), round % 2);
-        r.own_first = g.first + warp / 4 * GROUP_ROWS;
-        r.warp_first = r.own_first + warp % 4 * 16;
-        forward_item(g, r);
+    r.group = warp / 4 * GROUP_ROWS;
+    r.warp = warp * 16;
+    bool more = forward_open(g, r, 0);
+    for (int round = 1; more; round++) {
+        const ForwardPlace place = {g.first + r.warp, g.b, g.head};
+        more = forward_item(g, r, round);
         float factor[1][2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             r.sum[0][half] += __shfl_xor_sync(ALL_LANES, r.sum[0][half], 1);
             r.sum[0][half] += __shfl_xor_sync(ALL_LANES, r.sum[0][half], 2);
         }
-        finish_rows<1>(x, r.unit, r.most, r.sum, {g.first, g.b, g.head}, r.warp_first, true,
-                       factor);
+        finish_rows<1>(x, r.unit, r.most, r.sum, place, place.first, true, factor);
         store_own(g.shared + GroupForwardShape::OUT, r.o[0], factor[0],
-                  head_at<bf16>(x.o, g.b, g.head), x.o.row, r.warp_first, x.seq, x.dim);
+                  head_at<bf16>(x.o, place.b, place.head), x.o.row, place.first, x.seq, x.dim);
     }
 }
 
@@ -250,8 +247,6 @@ __device__ inline void attention_group_forward(const CudaAttention &x)
     DYNAMIC_SHARED(shared);
     GroupForward g(x, shared);
     if (threadIdx.x == 0) {
-        phase_init(g.own_full(), 128);
-        phase_init(g.own_empty(), GROUP_COMPUTING);
         for (int i = 0; i < S::STAGES; i++) {
             phase_init(g.full(i), 128);
             phase_init(g.empty(i), GROUP_COMPUTING);
