@@ -138,7 +138,8 @@ static inline bool rt_is_first(const RtWorld *world)
 /* -- for the transports -- */
 
 extern const RtTransport rt_transport_mpi, rt_transport_tcp;
+bool rt_mpi_is_there(void); /* its library */
 Status rt_mpi_open(RtWorld *world);
-Status rt_tcp_open(RtWorld *world);
+Status rt_tcp_open(RtWorld *world); /* world->rank is known */
 
 #endif

@@ -90,12 +90,19 @@ static void end_all(void *link, int status)
 
 const RtTransport rt_transport_mpi = {"MPI", start, poll_requests, NULL, finish, end_all};
 
+static const char library_name[] = "libmpi.so.40";
+
+bool rt_mpi_is_there(void)
+{
+    return dlopen(library_name, RTLD_NOW | RTLD_GLOBAL) != NULL;
+}
+
 static Status load(Session *s, Mpi *mpi)
 {
-    static const char name[] = "libmpi.so.40";
-    void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen(library_name, RTLD_NOW | RTLD_GLOBAL);
     if (!library) {
-        diag(s, no_span, ranks_library, name, dlerror());
+        diag(s, no_span, ranks_library, library_name,
+             arena_printf(s->arena, "%s; without it, set MASTER_ADDR and MASTER_PORT", dlerror()));
         return STATUS_ENV;
     }
     const struct {
@@ -110,7 +117,7 @@ static Status load(Session *s, Mpi *mpi)
     for (uint32_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(library, wanted[i].symbol);
         if (!found) {
-            diag(s, no_span, ranks_library, name, dlerror());
+            diag(s, no_span, ranks_library, library_name, dlerror());
             return STATUS_ENV;
         }
         memcpy(wanted[i].at, &found, sizeof found);

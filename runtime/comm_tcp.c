@@ -351,9 +351,8 @@ Status rt_tcp_open(RtWorld *world)
 {
     Session *s = world->s;
     Tcp *tcp = ARENA_NEW(s->arena, Tcp);
-    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *rank = getenv("RANK");
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    world->rank = (uint32_t)strtoul(rank, NULL, 10);
     tcp->world = world;
     if (world->rank >= world->size)
         return failed(tcp, "RANK", "it is not below WORLD_SIZE");

@@ -45,10 +45,20 @@ static uint64_t number_of(const char *name)
     return text && *text ? strtoull(text, NULL, 10) : 0;
 }
 
+/* The first of them that is set; `none` where none is. */
+static uint64_t first_of(const char *const *names, uint32_t n, uint64_t none)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (getenv(names[i]))
+            return number_of(names[i]);
+    return none;
+}
+
 uint32_t rt_local_ranks(void)
 {
-    uint64_t n = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
-    n = n ? n : number_of("LOCAL_WORLD_SIZE");
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE",
+                                        "MPI_LOCALNRANKS"};
+    uint64_t n = first_of(names, sizeof names / sizeof *names, 1);
     return n ? (uint32_t)n : 1;
 }
 
@@ -56,10 +66,7 @@ uint32_t rt_local_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
                                         "MPI_LOCALRANKID", "SLURM_LOCALID"};
-    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]))
-            return (uint32_t)number_of(names[i]);
-    return 0;
+    return (uint32_t)first_of(names, sizeof names / sizeof *names, 0);
 }
 
 typedef enum Launch { LAUNCH_NONE, LAUNCH_MPI, LAUNCH_VARIABLES } Launch;
@@ -82,9 +89,10 @@ static Launch launch_of(uint64_t *out_size)
 
 static uint64_t rank_of(Launch launch)
 {
+    static const char *const mpi[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     if (launch == LAUNCH_VARIABLES)
         return number_of("RANK");
-    return number_of("OMPI_COMM_WORLD_RANK") + number_of("PMIX_RANK") + number_of("PMI_RANK");
+    return first_of(mpi, sizeof mpi / sizeof *mpi, 0);
 }
 
 bool rt_is_launched(void)
@@ -128,6 +136,16 @@ static Status compare(RtWorld *world, uint64_t hash)
     return STATUS_OK;
 }
 
+/* Ranks that a launcher of MPI has started on machines without its library meet as others do, where
+ * they are told where. */
+static Status meet(RtWorld *world, Launch launch)
+{
+    if (launch == LAUNCH_MPI && (!getenv("MASTER_PORT") || rt_mpi_is_there()))
+        return rt_mpi_open(world);
+    world->rank = (uint32_t)rank_of(launch);
+    return rt_tcp_open(world);
+}
+
 Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double timeout_s,
                      RtWorld **out_world)
 {
@@ -152,7 +170,7 @@ Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double
     world->timeout_s = timeout_s;
     /* a rank that shares its processor must let the one go on that it waits for */
     world->eager_polls = rt_local_ranks() > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) ? 20 : 2000;
-    TRY(launch == LAUNCH_MPI ? rt_mpi_open(world) : rt_tcp_open(world));
+    TRY(meet(world, launch));
     *out_world = world;
     hold_back(world);
     return compare(world, hash);

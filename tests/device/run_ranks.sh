@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs on a machine with two GPUs what `prepare.sh BUILD OUT ranks` has built, and prints a table.
 # Builds nothing. Ranks are started by variables, and need no MPI.
-#   tests/device/run_ranks.sh [DIR [NAME...]]
+#   [START=mpirun] tests/device/run_ranks.sh [DIR [NAME...]]
 #   NAME: llama3 gemma4_e4b (fixtures, f32), llama e4b (full size, bf16; the default is these),
 #         e4b.f32 (full size, f32), or bench:STEP, one of the executables with --bench
+#   START=mpirun: Open MPI's mpirun starts them, where there is one
 # $OUT, or a folder in /tmp, gets the logs. Exit 0: every row is ok.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -15,7 +16,11 @@ tar -C "$work" -xJf "$dir/pack.tar.xz" 2>/dev/null ||
     python3 -m tarfile -e "$dir/pack.tar.xz" "$work" || exit 1
 dir=$work
 check="python3 $root/tests/tools/check.py"
-failed=0 port=29500 steps=8
+failed=0 port=29500 steps=8 start=${START:-variables}
+if [ "$start" = mpirun ] && ! command -v mpirun >/dev/null; then
+    echo "mpirun is absent: ranks are started by variables"
+    start=variables
+fi
 
 folder_of() { # LIBRARY: where it is
     at=$(ldconfig -p 2>/dev/null | sed -n "s/.*$1 .*=> //p" | head -1)
@@ -35,7 +40,8 @@ last_line() {
     grep -h 'error' "$1" | head -n 1 | cut -c 1-200 | grep . || tail -n 1 "$1" | cut -c 1-140
 }
 
-# NAME STEP WORLD ARGUMENTS...: rank 0's output as $out/NAME.log, the others' as NAME.rank1.log
+# NAME STEP WORLD ARGUMENTS...: rank 0's output as $out/NAME.log, the others' as NAME.rank1.log;
+# all of them as NAME.log under mpirun, whose ranks meet by MPI, or at MASTER_* without its library
 start() {
     name=$1 step=$2 world=$3
     shift 3
@@ -46,6 +52,12 @@ start() {
     *) set -- --log "$work/$name.jsonl" "$@" ;;
     esac
     rank=$world pids=
+    if [ "$start" = mpirun ] && [ "$world" -gt 1 ]; then
+        rank=0
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 200 mpirun --allow-run-as-root \
+            --bind-to none -np "$world" "$dir/steps/$step.step" "$@" >"$out/$name.log" 2>&1 &
+        pids=$!
+    fi
     while [ "$rank" -gt 0 ]; do
         rank=$((rank - 1))
         log=$out/$name.log

@@ -2,7 +2,7 @@
 """ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and
 when the ranks are too few, over MPI and over links of our own: every rank is gone within the
 timeout and 5 s, one message names the rank, the op and the last step, and no file is
-half-written.
+half-written. Started by mpirun, ranks run without MPI's library too.
 
   ranks_faults.py STEPC FIXTURE SEQ WORK_DIR
 """
@@ -200,6 +200,23 @@ def differ(exe, other, transport, work):
     print("ok another plan over " + transport)
 
 
+def without_library(exe, work):
+    """Started by mpirun where MPI's library is not: over links of our own, with the same bits."""
+    folder, logs = work + "/libraries", [work + "/library%d.jsonl" % i for i in range(2)]
+    os.makedirs(folder, exist_ok=True)
+    with open(folder + "/libmpi.so.40", "w") as file:
+        file.write("no library")
+    more = {"LD_LIBRARY_PATH": folder, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ranks.free_port()}
+    for log, env in zip(logs, ({}, more)):
+        if os.path.exists(log):
+            os.remove(log)
+        words = [*ranks.MPIRUN, str(RANKS), exe, "--steps", "2", "--log", log]
+        done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **env))
+        ranks.finish(words, done)
+    demand("without the library", r"over TCP", done.stdout)
+    check.same(logs)
+
+
 def main(stepc, folder, seq, work):
     os.makedirs(work, exist_ok=True)
     exes = []
@@ -232,6 +249,7 @@ def main(stepc, folder, seq, work):
         kill(exes[0], transport, work)
         stop(exes[0], transport, work)
         differ(exes[0], exes[1], transport, work)
+    without_library(exes[0], work)
     done = subprocess.run([*ranks.MPIRUN, "2", exes[0]], capture_output=True, text=True)
     demand(
         "too few",
