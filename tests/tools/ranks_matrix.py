@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """ranks_matrix: one fixture on meshes that between them have every legal pair of settings at least
-once (ranks.py says what holds on each), or on all legal meshes.
+once (ranks.py says what holds on each), or on all legal meshes, in f64 too.
 
-  ranks_matrix.py STEPC FIXTURE SEQ WORK_DIR [all]
-  ranks_matrix.py list [all]      prints the meshes
+  ranks_matrix.py STEPC FIXTURE SEQ WORK_DIR [pipelines] [all [PART/PARTS]]
+  ranks_matrix.py list FIXTURE [pipelines] [all [PART/PARTS]]      prints the meshes
+
+`pipelines` are meshes with stages, else there are none. PART/PARTS: every PARTS-th mesh, with all
+of its runs.
 """
 
 import itertools
+import json
 import sys
 
 import ranks
@@ -18,16 +22,38 @@ SETTINGS = {
     "dp": [2, 1, 4],
     "tp": [1, 2, 4],
     "sequence": [False, True],
-    "recompute": ["none", "block", "pointwise"],
-    "micro_batches": [1, 2],
+    "micro_batches": [1, 2],  # times the stages
     "defer": [False, True],
+    "stages": [1],
+    "schedule": [None],
+    "recompute": ["none", "block", "pointwise"],
     "transport": ["mpi", "tcp"],
 }
-NAMES = list(SETTINGS)
+PIPELINES = dict(
+    SETTINGS,
+    dp=[1, 2, 4],
+    stages=[2, 3, 4],
+    schedule=["1f1b", "gpipe", "interleaved_1f1b", "zero_bubble"],
+    transport=["tcp", "mpi"],  # where either will do, the one that starts sooner
+)
+CHUNKS = 2  # of a stage, where stages are interleaved
 
 
-def is_legal(m):
-    if m["tp"] * m["dp"] > MOST_RANKS or m["tp"] * m["dp"] == 1:
+def n_ranks(m):
+    return m["tp"] * m["dp"] * m["stages"]
+
+
+def micro_batches(m):
+    """At least as many as stages, and a divisor of the rows."""
+    n = m["micro_batches"]
+    while n < m["micro_batches"] * m["stages"]:
+        n *= 2
+    return n
+
+
+def is_legal(m, blocks):
+    n = micro_batches(m)
+    if not 1 < n_ranks(m) <= MOST_RANKS or m["dp"] * n > ranks.ROWS or m["stages"] > blocks:
         return False
     if m["sequence"] and m["tp"] == 1:
         return False
@@ -35,16 +61,18 @@ def is_legal(m):
         return False  # nobody to share with: any strategy is the same
     if m["groups"] > 1 and (m["dp"] < 4 or m["strategy"] == "ddp"):
         return False
-    return not m["defer"] or (m["micro_batches"] > 1 and m["strategy"] not in ("ddp", "zero1"))
+    if m["schedule"] == "interleaved_1f1b" and (n % m["stages"] or m["stages"] * CHUNKS > blocks):
+        return False
+    return not m["defer"] or (n > 1 and m["strategy"] not in ("ddp", "zero1"))
 
 
-def legal():
-    meshes = (dict(zip(NAMES, values)) for values in itertools.product(*SETTINGS.values()))
-    return [m for m in meshes if is_legal(m)]
+def legal(settings, blocks):
+    meshes = (dict(zip(settings, values)) for values in itertools.product(*settings.values()))
+    return [m for m in meshes if is_legal(m, blocks)]
 
 
 def pairs(m):
-    return set(itertools.combinations([(name, m[name]) for name in NAMES], 2))
+    return set(itertools.combinations(m.items(), 2))
 
 
 def cover(meshes):
@@ -52,16 +80,20 @@ def cover(meshes):
     left = set().union(*map(pairs, meshes))
     chosen = []
     while left:
-        best = max(meshes, key=lambda m: (len(pairs(m) & left), -m["tp"] * m["dp"]))
+        best = max(meshes, key=lambda m: (len(pairs(m) & left), -n_ranks(m)))
         chosen.append(best)
         left -= pairs(best)
     return chosen
 
 
 def text(m, more):
-    keys = {"local": ranks.ROWS // (m["dp"] * m["micro_batches"]), "recompute": m["recompute"]}
+    rows = ranks.ROWS // (m["dp"] * micro_batches(m))
+    if m["stages"] > 1:
+        keys = {"pp_size": m["stages"], "pipeline.pp_microbatch_size": rows}
+        keys["pipeline.pp_schedule"] = m["schedule"]
+    else:
+        keys = {"local": rows}
     keys["strategy"] = m["strategy"]
-    keys["transport"] = m["transport"]
     if m["groups"] > 1:
         keys["dp_replicate_size"] = m["groups"]
     if m["tp"] > 1:
@@ -70,23 +102,46 @@ def text(m, more):
         keys["sequence_parallel"] = "true"
     if m["defer"]:
         keys["defer_fsdp_grad_sync"] = "true"
+    keys.update(recompute=m["recompute"], transport=m["transport"])
     keys.update(more)
-    return "%d:%s" % (m["tp"] * m["dp"], ",".join("%s=%s" % kv for kv in keys.items()))
+    return "%d:%s" % (n_ranks(m), ",".join("%s=%s" % kv for kv in keys.items()))
 
 
-def texts(every):
-    """Every fourth also runs with --check, every fourth twice, over the other transport."""
-    extra = [{"check": 1}, {}, {"twice": 1}, {}]
-    chosen = legal() if every else cover(legal())
-    return [text(m, extra[i % 4]) for i, m in enumerate(chosen)]
+def covering(meshes):
+    """Every sixth also runs with --check, every sixth twice, over the other transport."""
+    extra = {0: {"check": 1}, 3: {"twice": 1}}
+    return [text(m, extra.get(i % 6, {})) for i, m in enumerate(cover(meshes))]
 
 
-def main(stepc, folder, seq, work, every=""):
-    ranks.main(stepc, folder, seq, work, *texts(every == "all"))
+def every(meshes):
+    """Runs of one mesh stand together. With --check under each transport and policy in turn; in f64
+    once."""
+    out = []
+    for i, m in enumerate(meshes):
+        out.append(text(m, {"check": 1} if i % 5 == 0 else {}))
+        if (m["recompute"], m["transport"]) == ("none", "mpi"):
+            out.append(text(m, {"dtype": "float64"}))
+    return out
+
+
+def texts(folder, *which):
+    config = json.load(open(folder + "/config.json"))
+    config = config.get("text_config", config)
+    blocks = config.get("num_hidden_layers") or config["n_layer"]
+    meshes = legal(PIPELINES if "pipelines" in which else SETTINGS, blocks)
+    if "all" not in which:
+        return covering(meshes)
+    part, parts = map(int, which[-1].split("/") if "/" in which[-1] else (0, 1))
+    runs = len(SETTINGS["recompute"]) * len(SETTINGS["transport"])  # the last two settings
+    return every([m for i, m in enumerate(meshes) if i // runs % parts == part])
+
+
+def main(stepc, folder, seq, work, *which):
+    ranks.main(stepc, folder, seq, work, *texts(folder, *which))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "list":
-        print("\n".join(texts(sys.argv[2:] == ["all"])))
+        print("\n".join(texts(*sys.argv[2:])))
     else:
         main(*sys.argv[1:])
