@@ -9,9 +9,9 @@ the saved weights' too: recompute off where it is on, and what the mesh's keys a
       first mesh's own eight steps, interrupted or not: same bits
 
 MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: local=N rows per
-micro-batch, dtype=float32|float64, recompute=POLICY or pointwise, transport=tcp|mpi, twice=1 (over the other
-transport), check=1. Meshes that differ only in the last four are built and run once each, and the
-first is compared with one rank.
+micro-batch, dtype=float32|float64, recompute=POLICY or pointwise, transport=tcp|mpi, twice=1 (over
+the other transport), check=1. Meshes that differ only in the last four are built and run once each,
+and the first is compared with one rank.
 """
 
 import collections
