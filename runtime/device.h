@@ -15,11 +15,12 @@ typedef struct RtDeviceConfig {
     const RtPlan *plan;
     const StepProgram *program;
     const RtArena *shadow;
-    bool check;       /* see runtime/check.h */
-    bool graph;       /* a step is one launch; else its instructions are launched one by one */
-    const char *tune; /* file of measured choices, read and written; NULL: none */
-    RtWorld *world;   /* NULL: one rank */
-    RtGroup *groups;  /* by the plan's comms */
+    bool check;        /* see runtime/check.h */
+    bool graph;        /* a step is one launch; else its instructions are launched one by one */
+    bool copy_engines; /* exchanges go by them where they can */
+    const char *tune;  /* file of measured choices, read and written; NULL: none */
+    RtWorld *world;    /* NULL: one rank */
+    RtGroup *groups;   /* by the plan's comms */
 } RtDeviceConfig;
 
 typedef struct RtDeviceRun {

@@ -30,6 +30,7 @@
     X("threads", threads, POSITIVE, "N", "worker threads; else one per CPU")                       \
     X("tune", tune, TEXT, "FILE", "target cuda: measured algorithms, read and added to")           \
     X("no-graph", no_graph, FLAG, NULL, "target cuda: launch instructions one by one")             \
+    X("no-copy-engines", no_copy_engines, FLAG, NULL, "target cuda: exchange over NCCL alone")     \
     X("seed", seed, NUMBER, "N",                                                                   \
       "seed of initial weights, masks and drawn tokens; else the recipe's")                        \
     X("help", help, FLAG, NULL, "this text")
@@ -38,7 +39,7 @@ typedef struct RtOptions { /* NULL, false, and RT_OPTION_ABSENT where not given 
     const char *weights, *batch, *data, *eval, *save, *resume, *log, *dump_grads, *dump_values,
         *profile, *tune;
     int64_t steps, bench, threads, seed;
-    bool check, no_graph, describe, help;
+    bool check, no_graph, no_copy_engines, describe, help;
 } RtOptions;
 
 #define RT_OPTION_ABSENT INT64_MIN

@@ -91,6 +91,7 @@ static Status prepare_device(Rt *rt, const RtConfig *config)
         .shadow = &rt->arena,
         .check = config->check,
         .graph = !config->no_graph,
+        .copy_engines = !config->no_copy_engines,
         .tune = config->tune,
         .world = rt->world,
         .groups = rt->groups,

@@ -17,6 +17,7 @@ typedef struct RtConfig {
     const RtKernel *kernels; /* rt_kernels, or a test's own; NULL with a device */
     const RtDeviceKind *device; /* NULL: the host runs the plan */
     bool no_graph;     /* device: instructions are launched one by one */
+    bool no_copy_engines; /* device: all exchanges go over NCCL */
     const char *tune;  /* device: see RtDeviceConfig */
 } RtConfig;
 

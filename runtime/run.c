@@ -27,6 +27,8 @@ static Status check_plan(RtRun *run)
              "build with `--target cuda`"));
     TRY(need(run->s, o->no_graph ? "--no-graph" : NULL, run->rt->kind != NULL, "a device",
              "build with `--target cuda`"));
+    TRY(need(run->s, o->no_copy_engines ? "--no-copy-engines" : NULL, run->rt->kind != NULL,
+             "a device", "build with `--target cuda`"));
     if (run->rt->world && o->dump_values) {
         diag(run->s, no_span, ranks_option, "--dump-values", run->rt->world->size);
         return STATUS_USER;
@@ -255,6 +257,7 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
         .kernels = kernels,
         .device = device,
         .no_graph = options.no_graph,
+        .no_copy_engines = options.no_copy_engines,
         .tune = options.tune,
     };
     Status status = rt_signals_new(s, &run.signals);

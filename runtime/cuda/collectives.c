@@ -1,6 +1,7 @@
-/* Exchanges between ranks. Pieces are copied by NCCL and summed here, in the order of the ranks, in
- * f32 (f64, i64), rounded once: the same bits on every member, on any number of ranks. All of it is
- * in the order of one stream, so that every rank's exchanges come in one order. */
+/* Exchanges between ranks. Pieces are copied by the copy engines or NCCL, and summed here, in the
+ * order of the ranks, in f32 (f64, i64), rounded once: the same bits on every member, on any number
+ * of ranks. All of it is in the order of one stream, so that every rank's exchanges come in one
+ * order. */
 #include "runtime/cuda/launch_view.h"
 #include "runtime/cuda/nccl.h"
 
@@ -9,7 +10,9 @@ static const char exchanging[] = "exchanging between devices";
 typedef struct Exchange { /* an instruction's */
     RtCuda *cuda;
     const RtCall *call;
+    const RtGroup *group;
     RtNcclHandle comm;
+    bool direct;      /* by the copy engines */
     uint32_t n, self; /* members; this one */
     uint64_t size;    /* of an element that is sent */
 } Exchange;
@@ -18,8 +21,15 @@ static Status open_exchange(RtCuda *cuda, const RtCall *call, uint32_t comm, uin
                             Exchange *out)
 {
     const RtCudaRanks *ranks = cuda->ranks;
-    *out = (Exchange){cuda, call, ranks->comms[call->param[comm].i], call->group->n,
-                      call->group->self, dtype_bytes((DType)dtype)};
+    int64_t at = call->param[comm].i;
+    *out = (Exchange){.cuda = cuda,
+                      .call = call,
+                      .group = call->group,
+                      .comm = ranks->comms[at],
+                      .direct = ranks->peers.direct[at],
+                      .n = call->group->n,
+                      .self = call->group->self,
+                      .size = dtype_bytes((DType)dtype)};
     /* what is under way, for a message when it does not end */
     return rt_cuda_result(cuda,
                           cuda->driver.MemsetD32Async(ranks->mark,
@@ -43,11 +53,15 @@ static int64_t cut_count(const Cut *cut, uint32_t r)
     return plan_min(cut_begin(cut, r) + cut->piece, cut->count) - cut_begin(cut, r);
 }
 
-static Status send(const Exchange *x, const void *from, uint64_t bytes, uint32_t peer)
+/* at: where the peer receives it, as an address of this rank's arena. */
+static Status send(const Exchange *x, const void *from, uint64_t bytes, uint32_t peer,
+                   const void *at)
 {
     const RtNccl *nccl = &x->cuda->ranks->nccl;
     if (!bytes)
         return STATUS_OK;
+    if (x->direct)
+        return rt_peers_copy(x->cuda, x->group, peer, at, from, bytes);
     return rt_nccl_result(x->cuda,
                           nccl->Send(from, bytes, RT_NCCL_BYTE, (int)peer, x->comm,
                                      x->cuda->stream),
@@ -57,24 +71,50 @@ static Status send(const Exchange *x, const void *from, uint64_t bytes, uint32_t
 static Status receive(const Exchange *x, void *to, uint64_t bytes, uint32_t peer)
 {
     const RtNccl *nccl = &x->cuda->ranks->nccl;
-    if (!bytes)
+    if (!bytes || x->direct)
         return STATUS_OK;
     return rt_nccl_result(x->cuda,
                           nccl->Recv(to, bytes, RT_NCCL_BYTE, (int)peer, x->comm, x->cuda->stream),
                           exchanging);
 }
 
+/* What is received may be written from here on. */
 static Status begin_group(const Exchange *x)
 {
+    if (x->direct)
+        return rt_peers_meet(x->cuda, x->group, RT_MEET_READY);
     return rt_nccl_result(x->cuda, x->cuda->ranks->nccl.GroupStart(), exchanging);
 }
 
 static Status end_group(const Exchange *x)
 {
+    if (x->direct)
+        return rt_peers_meet(x->cuda, x->group, RT_MEET_DONE);
     return rt_nccl_result(x->cuda, x->cuda->ranks->nccl.GroupEnd(), exchanging);
 }
 
 /* -- gather -- */
+
+static Status copy_here(const Exchange *x, void *to, const void *from, uint64_t bytes)
+{
+    return rt_cuda_result(x->cuda,
+                          x->cuda->driver.MemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to,
+                                                          (CUdeviceptr)(uintptr_t)from, bytes,
+                                                          x->cuda->stream),
+                          exchanging);
+}
+
+/* from: this rank's piece, which belongs at y + self * bytes, or is there. */
+static Status gather_directly(const Exchange *x, unsigned char *y, const void *from, uint64_t bytes)
+{
+    unsigned char *own = y + x->self * bytes;
+    if (from != own)
+        TRY(copy_here(x, own, from, bytes));
+    TRY(begin_group(x));
+    for (uint32_t i = 1; i < x->n; i++)
+        TRY(send(x, from, bytes, (x->self + i) % x->n, own));
+    return end_group(x);
+}
 
 Status rt_cuda_launch_all_gather(RtCuda *cuda, const RtCall *call)
 {
@@ -86,14 +126,10 @@ Status rt_cuda_launch_all_gather(RtCuda *cuda, const RtCall *call)
     uint64_t bytes = (uint64_t)call->param[PLAN_all_gather_count].i * x.size;
     unsigned char *y = call->at[PLAN_T_all_gather_y], *own = y + x.self * bytes;
     const void *from = call->at[PLAN_T_all_gather_x];
-    if (x.n == 1) {
-        CUdeviceptr at = (CUdeviceptr)(uintptr_t)from;
-        return from ? rt_cuda_result(cuda,
-                                     cuda->driver.MemcpyDtoDAsync((CUdeviceptr)(uintptr_t)own, at,
-                                                                  bytes, cuda->stream),
-                                     exchanging)
-                    : STATUS_OK;
-    }
+    if (x.n == 1)
+        return from ? copy_here(&x, own, from, bytes) : STATUS_OK;
+    if (x.direct)
+        return gather_directly(&x, y, from ? from : own, bytes);
     return rt_nccl_result(cuda,
                           cuda->ranks->nccl.AllGather(from ? from : own, y, bytes, RT_NCCL_BYTE,
                                                       x.comm, cuda->stream),
@@ -160,7 +196,8 @@ Status rt_cuda_launch_reduce_scatter(RtCuda *cuda, const RtCall *call)
         TRY(begin_group(&s.x));
         for (uint32_t i = 1; i < s.x.n; i++) {
             uint32_t r = (s.x.self + i) % s.x.n;
-            TRY(send(&s.x, s.from + (uint64_t)(r * count + at) * s.x.size, bytes, r));
+            TRY(send(&s.x, s.from + (uint64_t)(r * count + at) * s.x.size, bytes, r,
+                     part_of(&s, s.x.self, piece)));
             TRY(receive(&s.x, part_of(&s, r, piece), bytes, r));
         }
         TRY(end_group(&s.x));
@@ -176,7 +213,7 @@ static Status reduce_whole(const Sum *s, int64_t count)
     TRY(begin_group(&s->x));
     for (uint32_t i = 1; i < s->x.n; i++) {
         uint32_t r = (s->x.self + i) % s->x.n;
-        TRY(send(&s->x, s->from, bytes, r));
+        TRY(send(&s->x, s->from, bytes, r, part_of(s, s->x.self, count)));
         TRY(receive(&s->x, part_of(s, r, count), bytes, r));
     }
     TRY(end_group(&s->x));
@@ -192,7 +229,7 @@ static Status reduce_cut(const Sum *s, const Cut *cut)
     for (uint32_t i = 1; i < x->n; i++) {
         uint32_t r = (x->self + i) % x->n;
         TRY(send(x, s->from + (uint64_t)(cut->at + cut_begin(cut, r)) * x->size,
-                 (uint64_t)cut_count(cut, r) * x->size, r));
+                 (uint64_t)cut_count(cut, r) * x->size, r, part_of(s, x->self, cut->piece)));
         TRY(receive(x, part_of(s, r, cut->piece), (uint64_t)n * x->size, r));
     }
     TRY(end_group(x));
@@ -200,7 +237,8 @@ static Status reduce_cut(const Sum *s, const Cut *cut)
     TRY(begin_group(x));
     for (uint32_t i = 1; i < x->n; i++) {
         uint32_t r = (x->self + i) % x->n;
-        TRY(send(x, s->to + (uint64_t)own * s->to_size, (uint64_t)n * s->to_size, r));
+        unsigned char *sum = s->to + (uint64_t)own * s->to_size;
+        TRY(send(x, sum, (uint64_t)n * s->to_size, r, sum));
         TRY(receive(x, s->to + (uint64_t)(cut->at + cut_begin(cut, r)) * s->to_size,
                     (uint64_t)cut_count(cut, r) * s->to_size, r));
     }
@@ -240,7 +278,7 @@ Status rt_cuda_launch_send(RtCuda *cuda, const RtCall *call)
         return STATUS_OK;
     TRY(open_exchange(cuda, call, PLAN_send_comm, call->tensor[PLAN_T_send_x].dtype, &x));
     return send(&x, call->at[PLAN_T_send_x], (uint64_t)call->param[PLAN_send_count].i * x.size,
-                (uint32_t)call->param[PLAN_send_peer].i);
+                (uint32_t)call->param[PLAN_send_peer].i, NULL);
 }
 
 Status rt_cuda_launch_recv(RtCuda *cuda, const RtCall *call)

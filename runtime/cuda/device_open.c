@@ -45,6 +45,8 @@ void rt_cuda_device_close(RtDevice *device)
     rt_nccl_close(cuda);
     rt_cuda_gemms_close(cuda);
     rt_cuda_modules_unload(cuda);
+    if (cuda->ranks)
+        rt_peers_close(cuda);
     rt_cuda_unmap(cuda, &cuda->tables);
     rt_cuda_unmap(cuda, &cuda->arena);
     if (cuda->ranks)
@@ -145,9 +147,11 @@ Status rt_cuda_device_prepare(RtDevice *device, const RtDeviceConfig *config)
     cuda->plan = config->plan;
     cuda->program = config->program;
     TRY(check_target(cuda));
-    if (config->world)
+    if (config->world) {
         TRY(rt_nccl_load(cuda, config->world, config->groups));
-    TRY(rt_cuda_map(cuda, header->arena_bytes, &cuda->arena));
+        cuda->ranks->peers.wanted = config->copy_engines;
+    }
+    TRY(rt_cuda_map(cuda, header->arena_bytes + rt_peers_bytes(config->world), &cuda->arena));
     if (header->library_workspace_bytes) {
         cuda->library_workspace = (void *)(uintptr_t)(cuda->arena.at + header->library_workspace);
         cuda->library_workspace_bytes = header->library_workspace_bytes;

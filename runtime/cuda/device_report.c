@@ -2,6 +2,7 @@
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/modules.h"
+#include "runtime/cuda/peers.h"
 
 enum {
     CEILING_SIZE = 8192, /* of the product that the ceiling is measured by */
@@ -27,6 +28,13 @@ static void print_launches(const RtDevice *device, FILE *out)
         fprintf(out, "one graph of %llu nodes\n", (unsigned long long)exec->graph_nodes);
     else
         fprintf(out, "no graph\n");
+}
+
+static void print_exchanges(const RtCuda *cuda, FILE *out)
+{
+    if (cuda->ranks)
+        fprintf(out, "exchanges | %s\n",
+                rt_peers_used(cuda) ? "by the copy engines along data-parallel axes" : "over NCCL");
 }
 
 /* -- describe: the choices for a plan, without memory -- */
@@ -137,6 +145,7 @@ Status rt_cuda_report(RtDevice *device, double seconds_per_step, FILE *out)
     double ceiling, speed = (double)cuda->plan->header->flops_per_step / seconds_per_step;
     print_device(cuda, out);
     print_launches(device, out);
+    print_exchanges(cuda, out);
     rt_cuda_gemms_print(cuda, out);
     TRY(rt_cuda_print_memory(cuda, out));
     TRY(measure_ceiling(cuda, &ceiling));

@@ -49,6 +49,32 @@ static Status create(RtCuda *cuda, CUmemAllocationProp *prop, RtCudaMapped *mapp
     return rt_cuda_result(cuda, result, "allocating device memory");
 }
 
+/* `handle`, as its bytes are; it is released when that fails. */
+static CUresult map_handle(RtCuda *cuda, size_t page, RtCudaMapped mapped, RtCudaMapped *out_mapped)
+{
+    const RtCudaDriver *driver = &cuda->driver;
+    CUmemAccessDesc access = {.location = pinned_on(cuda).location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = driver->MemAddressReserve(&mapped.at, mapped.bytes, page, 0, 0);
+    if (result)
+        goto out_handle;
+    result = driver->MemMap(mapped.at, mapped.bytes, 0, mapped.handle, 0);
+    if (result)
+        goto out_address;
+    result = driver->MemSetAccess(mapped.at, mapped.bytes, &access, 1);
+    if (result)
+        goto out_map;
+    *out_mapped = mapped;
+    return CUDA_SUCCESS;
+out_map:
+    driver->MemUnmap(mapped.at, mapped.bytes);
+out_address:
+    driver->MemAddressFree(mapped.at, mapped.bytes);
+out_handle:
+    driver->MemRelease(mapped.handle);
+    return result;
+}
+
 Status rt_cuda_map(RtCuda *cuda, uint64_t bytes, RtCudaMapped *out_mapped)
 {
     CUmemAllocationProp prop = pinned_on(cuda);
@@ -56,30 +82,22 @@ Status rt_cuda_map(RtCuda *cuda, uint64_t bytes, RtCudaMapped *out_mapped)
     TRY(page_bytes(cuda, &prop, &page));
     RtCudaMapped mapped = {.bytes = (bytes + page - 1) / page * page};
     TRY(create(cuda, &prop, &mapped));
-    static const char mapping[] = "mapping device memory";
-    CUmemAccessDesc access = {.location = prop.location,
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    Status status = rt_cuda_result(
-        cuda, cuda->driver.MemAddressReserve(&mapped.at, mapped.bytes, page, 0, 0), mapping);
-    if (status != STATUS_OK)
-        goto out_handle;
-    status = rt_cuda_result(cuda, cuda->driver.MemMap(mapped.at, mapped.bytes, 0, mapped.handle, 0),
-                            mapping);
-    if (status != STATUS_OK)
-        goto out_address;
-    status = rt_cuda_result(cuda, cuda->driver.MemSetAccess(mapped.at, mapped.bytes, &access, 1),
-                            mapping);
-    if (status != STATUS_OK)
-        goto out_map;
-    *out_mapped = mapped;
-    return STATUS_OK;
-out_map:
-    cuda->driver.MemUnmap(mapped.at, mapped.bytes);
-out_address:
-    cuda->driver.MemAddressFree(mapped.at, mapped.bytes);
-out_handle:
-    cuda->driver.MemRelease(mapped.handle);
-    return status;
+    return rt_cuda_result(cuda, map_handle(cuda, page, mapped, out_mapped),
+                          "mapping device memory");
+}
+
+CUresult rt_cuda_map_import(RtCuda *cuda, CUmemGenericAllocationHandle handle, uint64_t bytes,
+                            RtCudaMapped *out_mapped)
+{
+    CUmemAllocationProp prop = pinned_on(cuda);
+    size_t page = 0;
+    CUresult result = cuda->driver.MemGetAllocationGranularity(
+        &page, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (result) {
+        cuda->driver.MemRelease(handle);
+        return result;
+    }
+    return map_handle(cuda, page, (RtCudaMapped){.bytes = bytes, .handle = handle}, out_mapped);
 }
 
 void rt_cuda_unmap(RtCuda *cuda, RtCudaMapped *mapped)

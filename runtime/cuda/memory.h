@@ -5,9 +5,13 @@
 
 #include "runtime/cuda/cuda.h"
 
-/* In whole pages, aligned to a page (2 MiB); can be shared with other processes and network devices
- * later. Too little memory is one message that says what is needed and what is free. */
+/* In whole pages, aligned to a page (2 MiB); can be shared with other processes and network
+ * devices. Too little memory is one message that says what is needed and what is free. */
 Status rt_cuda_map(RtCuda *cuda, uint64_t bytes, RtCudaMapped *out_mapped);
+/* Another process's piece, of so many bytes; nothing is said when that fails. The handle is taken
+ * over. */
+CUresult rt_cuda_map_import(RtCuda *cuda, CUmemGenericAllocationHandle handle, uint64_t bytes,
+                            RtCudaMapped *out_mapped);
 void rt_cuda_unmap(RtCuda *cuda, RtCudaMapped *mapped);
 
 /* What the device's memory in use has grown by since the last call becomes a line; a name that is

@@ -132,6 +132,16 @@ static Status join_group(RtCuda *cuda, RtGroup *group, RtNcclHandle *out_comm)
     return rt_nccl_result(cuda, result, meeting);
 }
 
+/* Do the copy engines do all that these members exchange? */
+static bool is_direct(const RtCuda *cuda, const RtGroup *group)
+{
+    bool direct = true;
+    for (uint64_t i = 0; i < cuda->plan->n_comms; i++)
+        if (!compare_members(group, &cuda->ranks->groups[i]))
+            direct &= cuda->ranks->peers.direct[i];
+    return direct;
+}
+
 /* The first communicator behind `last` in that order; NULL: there is none. */
 static const RtGroup *next_group(const RtCuda *cuda, const RtGroup *last)
 {
@@ -182,9 +192,14 @@ static Status use_groups(RtCuda *cuda)
     CUresult result;
     Status status = STATUS_OK;
     rt_guard_begin(&ranks->guard, "linking the ranks' devices", ranks->world->timeout_s);
-    for (uint64_t i = 0; i < cuda->plan->n_comms && status == STATUS_OK; i++)
+    for (uint64_t i = 0; i < cuda->plan->n_comms && status == STATUS_OK; i++) {
         if (ranks->owned[i] && ranks->groups[i].n * LINK_BYTES <= cuda->arena.bytes)
             status = use_group(cuda, &ranks->groups[i], ranks->comms[i]);
+        if (ranks->peers.direct[i] && status == STATUS_OK)
+            status = rt_peers_meet(cuda, &ranks->groups[i], RT_MEET_READY);
+        if (ranks->peers.direct[i] && status == STATUS_OK)
+            status = rt_peers_meet(cuda, &ranks->groups[i], RT_MEET_DONE);
+    }
     rt_guard_end(&ranks->guard);
     TRY(status);
     if (!rt_nccl_wait(cuda, &result))
@@ -199,9 +214,10 @@ Status rt_nccl_join(RtCuda *cuda)
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     TRY(check_devices(cuda));
     TRY(rt_guard_open(ranks->world, &ranks->guard));
+    TRY(rt_peers_open(cuda));
     for (const RtGroup *last = NULL, *next; (next = next_group(cuda, last)); last = next) {
         RtNcclHandle comm = NULL;
-        if (next->n > 1)
+        if (next->n > 1 && !is_direct(cuda, next))
             TRY(join_group(cuda, &ranks->groups[next - ranks->groups], &comm));
         share(cuda, next, comm);
     }
@@ -216,6 +232,8 @@ void rt_nccl_close(RtCuda *cuda)
     /* what has been launched is done, or waits for a rank that is lost */
     rt_guard_begin(&ranks->guard, "leaving the other ranks' devices",
                    ranks->over ? LOST_SECONDS : CLOSE_SECONDS);
+    if (ranks->over)
+        rt_peers_release(cuda);
     for (uint64_t i = 0; i < cuda->plan->n_comms; i++) {
         if (ranks->owned[i])
             ranks->nccl.CommAbort(ranks->comms[i]);

@@ -1,12 +1,14 @@
 /* nccl: exchanges between the devices of a run's ranks. NCCL is loaded where a plan has more than
- * one rank; only copies are its work, sums are our own kernels': so results depend on neither its
- * algorithms nor the number of its channels. */
+ * one rank, and joins those that the copy engines do not reach (peers.h); only copies are its work,
+ * sums are our own kernels': so results depend on neither its algorithms nor the number of its
+ * channels. */
 #ifndef RUNTIME_CUDA_NCCL_H
 #define RUNTIME_CUDA_NCCL_H
 
 #include "runtime/comm.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/guard.h"
+#include "runtime/cuda/peers.h"
 
 enum { RT_NCCL_VERSION = 22000, RT_NCCL_ID_BYTES = 128, RT_NCCL_BYTE = 0 /* ncclInt8 */ };
 
@@ -41,10 +43,11 @@ typedef struct RtCudaRanks { /* of a plan for more than one rank: RtCuda.ranks *
     RtWorld *world;
     RtGroup *groups; /* by the plan's communicators */
     RtNccl nccl;
-    RtNcclHandle *comms; /* the same; NULL: nothing is exchanged over it. Equal ones are one */
+    RtNcclHandle *comms; /* the same; NULL: it exchanges nothing over it. Equal ones are one */
     bool *owned;         /* the first of equal ones */
     CUdeviceptr mark;    /* on the device: 1 + the instruction whose exchange has begun */
     int version;
+    RtPeers peers;
     RtGuard guard;
     bool over; /* a rank has been lost: the communicators are to be aborted */
 } RtCudaRanks;

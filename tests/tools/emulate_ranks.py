@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """emulate_ranks: ranks on target cuda without a GPU: each rank's device is the emulator, and NCCL
 is a fake one between processes. A fixture on meshes against one rank, and bit for bit with
-exchanges as late and as early as the events between streams allow, without the graph and with
---check; or what becomes of a job whose devices, NCCL or ranks are not as they should be. Passes
-where there is no CUDA toolkit.
+exchanges as late and as early as the events between streams allow, without the graph, with --check,
+and over NCCL where the devices' memory is not shared; or what becomes of a job whose devices, NCCL
+or ranks are not as they should be. Passes where there is no CUDA toolkit.
 
   emulate_ranks.py BUILD FIXTURE SEQ WORK_DIR MESH...      MESH as in ranks.py
   emulate_ranks.py faults BUILD FIXTURE SEQ WORK_DIR
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,8 @@ def main(build, folder, seq, work, *meshes):
             ([], {"FAKE_STREAMS": "early"}),
             (["--no-graph"], {}),
             (["--check"], {}),
+            (["--no-copy-engines"], {}),
+            ([], {"FAKE_CUDA": "unshared"}),
         ):
             again = train(exe, world, transport, *options, **env)
             check.same([name + ".jsonl", again + ".jsonl", "--", name + ".grads", again + ".grads"])
@@ -99,16 +102,29 @@ def main(build, folder, seq, work, *meshes):
     shutil.rmtree(work)  # a failed run leaves it, to be looked at
 
 
-def refused(what, pattern, exe, world, **env):
+def start(exe, world, options, env):
     use_emulator(os.environ["EMULATED_BUILD"], exe)
     done = subprocess.run(
-        [*ranks.MPIRUN, str(world), exe, "--steps", "1"],
+        [*ranks.MPIRUN, str(world), exe, "--steps", "1", *options],
         capture_output=True,
         text=True,
         timeout=60,
         env=dict(os.environ, **env),
     )
-    text = done.stdout + done.stderr
+    return done, done.stdout + done.stderr
+
+
+def falls_back(what, why, exe, world, **env):
+    done, text = start(exe, world, [], env)
+    pattern = r"record: exchanges go over NCCL, not by the copy engines: rank 0 finds that " + why
+    ranks_faults.demand(what, pattern, text)
+    if done.returncode or text.count("record: exchanges") != 1:
+        check.fail("%s: exit %d: %s" % (what, done.returncode, text))
+    print(what + ": " + re.search(pattern, text).group())
+
+
+def refused(what, pattern, exe, world, *options, **env):
+    done, text = start(exe, world, options, env)
     ranks_faults.demand(what, pattern, text)
     if not done.returncode or "step 1 |" in text:
         check.fail("%s: exit %d: %s" % (what, done.returncode, text))
@@ -150,10 +166,16 @@ def faults(build, folder, seq, work):
         world,
         LD_LIBRARY_PATH="%s:%s" % (build + "/tests/emulated_cuda", without_nccl(build, work)),
     )
-    refused("NCCL fails", r"error: NCCL failed while linking", exe, world, FAKE_NCCL="fails")
-    # a message that does not come makes the device hang, as a real one does
+    failed = r"error: NCCL failed while linking"
+    refused("NCCL fails", failed, exe, world, "--no-copy-engines", FAKE_NCCL="fails")
+    unshared = "the driver does not let memory be shared"
+    falls_back("memory is not shared", unshared, exe, world, FAKE_CUDA="unshared")
+    unmapped = "the driver does not map rank [12]'s memory"
+    falls_back("memory is not mapped", unmapped, exe, world, FAKE_CUDA="no_import")
+    # what does not come makes the device hang, as a real one does
     use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
-    for transport in ("mpi", "tcp"):
+    for transport, mode in (("mpi", "unshared"), ("tcp", "")):
+        os.environ["FAKE_CUDA"] = mode
         ranks_faults.kill(exe, transport, work)
         ranks_faults.stop(exe, transport, work)
 

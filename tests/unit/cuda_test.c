@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "runtime/cuda/device.h"
+#include "runtime/cuda/handover.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/rt.h"
 
@@ -529,6 +530,34 @@ static void test_tune(void **state)
     unlink(path);
 }
 
+/* A descriptor goes over with the secret alone; what others send is dropped. */
+static void test_handover(void **state)
+{
+    RtHandoverName here, there, wrong;
+    uint32_t from = 0;
+    char byte = 0;
+    int ends[2], a = rt_handover_open(&here), b = rt_handover_open(&there);
+    (void)state;
+    assert_true(a >= 0 && b >= 0 && !pipe(ends));
+    assert_int_equal(rt_handover_receive(a, &here, &from), -1);
+    wrong = here;
+    wrong.secret++;
+    assert_true(rt_handover_send(b, &wrong, 5, ends[0]));
+    assert_true(rt_handover_send(b, &here, 7, ends[1]));
+    int fd = rt_handover_receive(a, &here, &from);
+    assert_true(fd >= 0);
+    assert_int_equal(from, 7);
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    assert_int_equal(rt_handover_receive(a, &here, &from), -1);
+    wrong.name[0]++;
+    assert_false(rt_handover_send(b, &wrong, 7, ends[1]));
+    const int all[] = {fd, ends[0], ends[1], a, b};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        close(all[i]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--child"))
@@ -537,6 +566,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_errors),   cmocka_unit_test(test_no_driver),
         cmocka_unit_test(test_steps),    cmocka_unit_test(test_reports),
         cmocka_unit_test(test_describe), cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_handover),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

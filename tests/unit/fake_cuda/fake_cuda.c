@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/cuda/control.h"
 
@@ -193,20 +195,65 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
     return CUDA_SUCCESS;
 }
 
+typedef struct Memory { /* what a handle points at */
+    size_t bytes, taken;
+    int fd; /* -1: it is not shared */
+} Memory;
+
+static CUmemGenericAllocationHandle handle_of(Memory memory)
+{
+    Memory *kept = malloc(sizeof *kept);
+    *kept = memory;
+    fake.taken += memory.taken;
+    return (CUmemGenericAllocationHandle)(size_t)kept;
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *prop, unsigned long long flags)
 {
     (void)flags;
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    fake.taken += bytes;
-    *handle = bytes;
+    Memory memory = {bytes, bytes, -1};
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        if (fake_cuda_mode("unshared"))
+            return CUDA_ERROR_NOT_SUPPORTED;
+        memory.fd = memfd_create("fake_cuda", MFD_CLOEXEC);
+        if (memory.fd < 0 || ftruncate(memory.fd, (off_t)bytes))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *handle = handle_of(memory);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags)
+{
+    const Memory *memory = (const Memory *)(size_t)handle;
+    (void)flags;
+    if (memory->fd < 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    *(int *)out = dup(memory->fd);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *from,
+                                        CUmemAllocationHandleType type)
+{
+    struct stat file;
+    int fd = (int)(size_t)from;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &file) ||
+        fake_cuda_mode("no_import"))
+        return CUDA_ERROR_INVALID_VALUE;
+    *handle = handle_of((Memory){(size_t)file.st_size, 0, dup(fd)});
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    fake.taken -= handle;
+    Memory *memory = (Memory *)(size_t)handle;
+    fake.taken -= memory->taken;
+    if (memory->fd >= 0)
+        close(memory->fd);
+    free(memory);
     return CUDA_SUCCESS;
 }
 
@@ -230,10 +277,15 @@ CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags)
 {
-    (void)at;
+    const Memory *memory = (const Memory *)(size_t)handle;
     (void)offset;
     (void)flags;
-    return handle == bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (memory->bytes != bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (memory->fd >= 0 && mmap((void *)(size_t)at, bytes, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_FIXED, memory->fd, 0) == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
@@ -330,6 +382,7 @@ static void do_words(const void *data)
 CUresult cuMemsetD32Async(CUdeviceptr at, unsigned word, size_t n, CUstream stream)
 {
     fake_cuda_enqueue(do_words, &(Words){(void *)(size_t)at, word, n}, sizeof(Words), stream);
+    fake_cuda_words_set((unsigned *)(size_t)at, n);
     return CUDA_SUCCESS;
 }
 

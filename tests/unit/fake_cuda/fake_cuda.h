@@ -2,7 +2,8 @@
  * operation is done at once, and while a stream is captured operations are kept, to be done when
  * the graph is launched: in the order of the capture, or with $FAKE_STREAMS `late` those of other
  * streams as late as the events between streams allow, with `early` as early. $FAKE_DEVICES: how
- * many devices there are. */
+ * many devices there are. $FAKE_NCCL_SECONDS: for so long a stream waits for a word, and then the
+ * device hangs. */
 #ifndef TESTS_UNIT_FAKE_CUDA_H
 #define TESTS_UNIT_FAKE_CUDA_H
 
@@ -18,7 +19,11 @@ void fake_cuda_enqueue(FakeFn fn, const void *data, size_t bytes, const void *st
 /* An operation does not end: nothing more happens on the device, but for copies ahead. */
 void fake_cuda_hang(bool hangs);
 
+/* Words have been set: one that the device hangs for may be among them. */
+void fake_cuda_words_set(const unsigned *at, size_t n);
+
 /* Whether $FAKE_CUDA names this behaviour: no_device, capability, old, lt_old, memory, lost, image;
+ * unshared, no_import: memory is not shared with other processes, or does not come over;
  * anything: every kernel is there, and kernels and products do nothing. */
 int fake_cuda_mode(const char *name);
 
