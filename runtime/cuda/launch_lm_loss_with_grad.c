@@ -5,12 +5,27 @@
  * summed into dw. */
 typedef struct Head {
     CudaLmLossWithGrad x;
-    int64_t tokens, width, rows, count;
+    int64_t tokens, width, rows;
     DType type; /* of logits and gradients */
     void *dw;   /* what is summed */
     DType dw_type;
     int64_t dw_pitch;
 } Head;
+
+/* In shared memory wait rows of up to 112 KiB, of two blocks on a multiprocessor, or up to 224 KiB
+ * of larger ones. */
+Status rt_cuda_head_rows(RtCuda *cuda, CudaLmLossWithGrad *x)
+{
+    enum { PLACES_BYTES = 16 * CUDA_HEAD_THREADS, PLACES_OF_TWO = 14, PLACES_MOST = 28 };
+    bool kept = x->type == CUDA_BF16;
+    int64_t places = plan_ceil_div(x->vocab, 8 * CUDA_HEAD_THREADS);
+    places = kept ? plan_min(places, PLACES_MOST) : 0;
+    int64_t blocks = cuda->multiprocessors * (places > PLACES_OF_TWO ? 1 : 2);
+    x->places = (int32_t)places;
+    return rt_cuda_run(cuda, kept ? "lm_loss_with_grad_rows" : "lm_loss_with_grad_rows_f32",
+                       rt_cuda_grid(x->rows, 1, blocks), CUDA_HEAD_THREADS,
+                       (uint32_t)(PLACES_BYTES * places), x);
+}
 
 static Head open_head(RtCuda *cuda, const RtCall *call)
 {
@@ -50,7 +65,7 @@ static Status run_logits(RtCuda *cuda, const RtCall *call, const Head *l)
 {
     const PlanTensor *t = call->tensor;
     RtGemm product = {
-        .m = l->count,
+        .m = l->x.rows,
         .n = l->x.vocab,
         .k = l->width,
         .tb = true,
@@ -72,7 +87,7 @@ static Status run_dh(RtCuda *cuda, const RtCall *call, const Head *l)
 {
     const PlanTensor *t = call->tensor;
     RtGemm product = {
-        .m = l->count,
+        .m = l->x.rows,
         .n = l->width,
         .k = l->x.vocab,
         .a = l->x.logits,
@@ -95,7 +110,7 @@ static Status run_dw(RtCuda *cuda, const RtCall *call, const Head *l)
     RtGemm product = {
         .m = l->x.vocab,
         .n = l->width,
-        .k = l->count,
+        .k = l->x.rows,
         .ta = true,
         .a = l->x.logits,
         .b = rt_cuda_row(call, PLAN_T_lm_loss_with_grad_h, l->width, l->x.token),
@@ -122,9 +137,9 @@ Status rt_cuda_launch_lm_loss_with_grad(RtCuda *cuda, const RtCall *call)
         return rt_cuda_refuse(cuda, call,
                               "h, w and their gradients must be evenly spaced rows of bf16 or f32");
     for (l.x.token = 0; l.x.token < l.tokens; l.x.token += l.rows) {
-        l.count = plan_min(l.rows, l.tokens - l.x.token);
+        l.x.rows = plan_min(l.rows, l.tokens - l.x.token);
         TRY(run_logits(cuda, call, &l));
-        TRY(rt_cuda_run(cuda, "lm_loss_with_grad_rows", (uint32_t)l.count, 512, 0, &l.x));
+        TRY(rt_cuda_head_rows(cuda, &l.x));
         if (l.dw)
             TRY(run_dw(cuda, call, &l));
         if (call->at[PLAN_T_lm_loss_with_grad_dh])

@@ -100,4 +100,7 @@ static inline uint32_t rt_cuda_grid(int64_t items, int64_t per_block, int64_t mo
 /* Sums in f32, dense, rounded into the tensor. */
 Status rt_cuda_round_sums(RtCuda *cuda, const RtCall *call, int tensor, void *sums);
 
+/* The pass over a chunk's logits; sets x->places. */
+Status rt_cuda_head_rows(RtCuda *cuda, CudaLmLossWithGrad *x);
+
 #endif

@@ -313,6 +313,11 @@ static inline bf16 round_bf16(float value)
     return {(uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16)};
 }
 
+static inline void store16(void *at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    *(uint4 *)at = {a, b, c, d};
+}
+
 static inline uint32_t pack_bf16(float lo, float hi)
 {
     return round_bf16(lo).bits | (uint32_t)round_bf16(hi).bits << 16;

@@ -244,6 +244,38 @@ static void time_rows(int64_t tokens, int64_t count, double softcap)
     device_free(rows);
 }
 
+static void run_head_rows(void *context)
+{
+    rt_cuda_head_rows(&test_cuda, context);
+}
+
+/* Loss and gradients: bytes of bf16 logits read once and written. */
+static void time_head_rows(int64_t tokens, int64_t vocab, double softcap)
+{
+    size_t bytes = (size_t)(tokens * vocab) * 2;
+    unsigned char *logits = device_alloc(bytes), *rows = device_alloc((size_t)tokens * 8 + 16);
+    device_fill(logits, 0x3e, bytes);
+    device_fill(rows, 0, (size_t)tokens * 8 + 16);
+    CudaView seed = {.at = rows + tokens * 8, .run = 1, .pitch = 1, .type = CUDA_F32};
+    CudaLmLossWithGrad x = {.logits = logits,
+                            .token_loss = (float *)(rows + tokens * 4),
+                            .seed = seed,
+                            .targets = (const int32_t *)rows,
+                            .fault = {.at = test_cuda.fault_device},
+                            .rows = tokens,
+                            .vocab = vocab,
+                            .ld = vocab,
+                            .ignore = -1,
+                            .softcap = (float)softcap,
+                            .type = CUDA_BF16};
+    char name[128];
+    snprintf(name, sizeof name, "lm_loss_with_grad rows %lldx%lld%s", (long long)tokens,
+             (long long)vocab, softcap > 0 ? " softcap" : "");
+    report(name, true, 0, device_seconds(run_head_rows, &x), -(double)bytes * 2);
+    device_free(logits);
+    device_free(rows);
+}
+
 void check_loss(void)
 {
     if (!test_wanted("loss"))
@@ -256,6 +288,9 @@ void check_loss(void)
         {.tokens = 20, .width = 16, .vocab = 5003, .softcap = 2.5, .is_f32 = true, .view = true},
         {.tokens = 9, .width = 16, .vocab = 777, .view = true},
         {.tokens = 9, .width = 16, .vocab = 100, .bad_target = true},
+        {.tokens = 11, .width = 8, .vocab = 50304},
+        {.tokens = 8, .width = 8, .vocab = 131075},
+        {.tokens = 4, .width = 8, .vocab = 131075, .softcap = 2.5},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !test_bench; i++)
         check_case(&cases[i]);
@@ -263,5 +298,8 @@ void check_loss(void)
         time_rows(16384, 4096, 0);
         time_rows(2048, 32768, 30);
         time_rows(65536, 1024, 0);
+        time_head_rows(4096, 128256, 0);
+        time_head_rows(13312, 50304, 0);
+        time_head_rows(1024, 262144, 30);
     }
 }

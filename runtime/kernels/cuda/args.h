@@ -103,17 +103,20 @@ typedef struct CudaLmLossGrad {
     int32_t type;
 } CudaLmLossGrad;
 
-/* Rows of logits [tokens, ld] to their gradients, in place, and the losses of these tokens. */
+#define CUDA_HEAD_THREADS 512
+
+/* Rows of logits [rows, ld] to their gradients, in place, and the losses of these tokens. */
 typedef struct CudaLmLossWithGrad {
     void *logits;
     float *token_loss;
     CudaView seed;
     const int32_t *targets;
     CudaFault fault;
-    int64_t token; /* the chunk's first */
+    int64_t token, rows; /* the chunk's first; how many */
     int64_t vocab, ld, ignore;
     float softcap;
-    int32_t type; /* of logits and gradients */
+    int32_t type;   /* of logits and gradients */
+    int32_t places; /* for eights of each thread, in dynamic shared memory */
 } CudaLmLossWithGrad;
 
 /* -- embedding -- */

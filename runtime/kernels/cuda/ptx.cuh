@@ -275,6 +275,14 @@ __device__ inline float reciprocal_root_fast(float x)
     return y;
 }
 
+/* 16 bytes to global memory, which the compiler may not cut. */
+__device__ inline void store16(void *at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+}
+
 /* Rounded to nearest even; lo in the low half. */
 __device__ inline uint32_t pack_bf16(float lo, float hi)
 {
