@@ -201,55 +201,74 @@ static inline uint64_t plan_cuda_lm_loss_grad_workspace(const PlanParam *p, cons
  * time -- */
 
 #ifndef CUDA_HEAD_BYTES
-#define CUDA_HEAD_BYTES (512ull << 20)
+#define CUDA_HEAD_BYTES (512ull << 20) /* of logits */
+#endif
+#ifndef CUDA_HEAD_SUMS_BYTES
+#define CUDA_HEAD_SUMS_BYTES (1536ull << 20) /* of logits and sums of dw, where these are kept */
 #endif
 #ifndef CUDA_HEAD_ROWS
 #define CUDA_HEAD_ROWS 256 /* a chunk has a multiple of these */
 #endif
 
-static inline uint64_t plan_cuda_head_row_bytes(int64_t vocab, uint32_t dtype)
+typedef struct PlanHead {
+    int64_t rows;          /* tokens of a chunk; the last one's may be fewer */
+    int64_t lent;          /* words whose sums lie in dw's own memory: half of all, or none */
+    uint64_t logits_bytes; /* of a chunk */
+    uint64_t sums_bytes;   /* of the other words; 0: there is one chunk, or dw itself is summed */
+} PlanHead;
+
+/* Rows of a chunk, where `fit` are the most. Every chunk reads and writes the sums of dw, so they
+ * are few; but up to half as many again where dh's tiles (128 x 256, the largest of products) fill
+ * the 132 multiprocessors better. */
+static inline int64_t plan_cuda_head_rows(int64_t tokens, int64_t width, int64_t fit)
 {
-    return (uint64_t)plan_round_up(vocab, 8) * (dtype == DTYPE_BF16 ? 2 : 4);
+    int64_t best = tokens, best_waves = 0, least = tokens > fit ? plan_ceil_div(tokens, fit) : 1;
+    for (int64_t chunks = least; chunks <= least + least / 2; chunks++) {
+        int64_t rows = plan_round_up(plan_ceil_div(tokens, chunks), CUDA_HEAD_ROWS), waves = 0;
+        for (int64_t t = 0; t < tokens; t += rows)
+            waves += plan_ceil_div(
+                plan_ceil_div(plan_min(rows, tokens - t), 128) * plan_ceil_div(width, 256), 132);
+        if (chunks > least && waves >= best_waves)
+            continue;
+        best = plan_min(rows, tokens);
+        best_waves = waves;
+    }
+    return best;
 }
 
-static inline int64_t plan_cuda_head_rows(int64_t tokens, int64_t vocab, uint32_t dtype)
-{
-    int64_t fit = (int64_t)(CUDA_HEAD_BYTES / plan_cuda_head_row_bytes(vocab, dtype));
-    fit = fit < CUDA_HEAD_ROWS ? CUDA_HEAD_ROWS : fit / CUDA_HEAD_ROWS * CUDA_HEAD_ROWS;
-    if (fit >= tokens)
-        return tokens;
-    return plan_round_up(plan_ceil_div(tokens, plan_ceil_div(tokens, fit)), CUDA_HEAD_ROWS);
-}
-
-static inline uint64_t plan_cuda_head_logits_bytes(const PlanParam *p, const PlanTensor *t)
-{
-    int64_t vocab = p[PLAN_lm_loss_with_grad_vocab].i;
-    uint32_t dtype = t[PLAN_T_lm_loss_with_grad_h].dtype;
-    int64_t rows = plan_cuda_head_rows(p[PLAN_lm_loss_with_grad_tokens].i, vocab, dtype);
-    return plan_cuda_align((uint64_t)rows * plan_cuda_head_row_bytes(vocab, dtype));
-}
-
-/* Whether dw is summed in the workspace: there is more than one chunk, and dw is not f32. */
-static inline bool plan_cuda_lm_loss_with_grad_sums(const PlanParam *p, const PlanTensor *t)
+/* Reads tokens, width, vocab, and the tensors h and dw. */
+static inline PlanHead plan_cuda_head(const PlanParam *p, const PlanTensor *t)
 {
     const PlanTensor *dw = &t[PLAN_T_lm_loss_with_grad_dw];
-    int64_t tokens = p[PLAN_lm_loss_with_grad_tokens].i;
-    return dw->offset != PLAN_ABSENT &&
-           plan_cuda_head_rows(tokens, p[PLAN_lm_loss_with_grad_vocab].i,
-                               t[PLAN_T_lm_loss_with_grad_h].dtype) < tokens &&
-           !plan_row_direct(dw, p[PLAN_lm_loss_with_grad_width].i, 4);
+    int64_t tokens = p[PLAN_lm_loss_with_grad_tokens].i, vocab = p[PLAN_lm_loss_with_grad_vocab].i,
+            width = p[PLAN_lm_loss_with_grad_width].i;
+    uint64_t row_bytes = (uint64_t)plan_round_up(vocab, 8) *
+                         (t[PLAN_T_lm_loss_with_grad_h].dtype == DTYPE_BF16 ? 2 : 4);
+    uint64_t bytes = CUDA_HEAD_BYTES, sums = (uint64_t)(vocab * width) * 4;
+    PlanHead x = {0};
+    if (dw->offset != PLAN_ABSENT && !plan_row_direct(dw, width, 4)) {
+        if (sums > CUDA_HEAD_BYTES && dw->dtype == DTYPE_BF16 &&
+            plan_row_pitch(dw, width) == width && (uint64_t)width * 2 <= CUDA_HEAD_ROWS * row_bytes)
+            x.lent = vocab / 2 / 128 * 128;
+        x.sums_bytes = plan_cuda_align((uint64_t)((vocab - x.lent) * width) * 4);
+        if (x.sums_bytes + bytes < CUDA_HEAD_SUMS_BYTES)
+            bytes = CUDA_HEAD_SUMS_BYTES - x.sums_bytes;
+    }
+    int64_t fit = (int64_t)(bytes / row_bytes) / CUDA_HEAD_ROWS * CUDA_HEAD_ROWS;
+    x.rows = plan_cuda_head_rows(tokens, width, fit < CUDA_HEAD_ROWS ? CUDA_HEAD_ROWS : fit);
+    x.logits_bytes = plan_cuda_align((uint64_t)x.rows * row_bytes);
+    if (x.rows >= tokens)
+        x.lent = 0, x.sums_bytes = 0;
+    return x;
 }
 
 /* Logits; losses of the tokens; sums of dw where they are kept apart. */
 static inline uint64_t plan_cuda_lm_loss_with_grad_workspace(const PlanParam *p,
                                                              const PlanTensor *t)
 {
-    uint64_t bytes = plan_cuda_head_logits_bytes(p, t) +
-                     plan_cuda_align(4 * (uint64_t)p[PLAN_lm_loss_with_grad_tokens].i);
-    if (plan_cuda_lm_loss_with_grad_sums(p, t))
-        bytes += plan_cuda_align(4 * (uint64_t)(p[PLAN_lm_loss_with_grad_vocab].i *
-                                                p[PLAN_lm_loss_with_grad_width].i));
-    return bytes;
+    PlanHead x = plan_cuda_head(p, t);
+    return x.logits_bytes + plan_cuda_align(4 * (uint64_t)p[PLAN_lm_loss_with_grad_tokens].i) +
+           x.sums_bytes;
 }
 
 /* -- the others -- */

@@ -288,6 +288,8 @@ void check_loss(void)
         {.tokens = 20, .width = 16, .vocab = 5003, .softcap = 2.5, .is_f32 = true, .view = true},
         {.tokens = 9, .width = 16, .vocab = 777, .view = true},
         {.tokens = 9, .width = 16, .vocab = 100, .bad_target = true},
+        {.tokens = 30, .width = 48, .vocab = 1203},
+        {.tokens = 19, .width = 1024, .vocab = 261},
         {.tokens = 11, .width = 8, .vocab = 50304},
         {.tokens = 8, .width = 8, .vocab = 131075},
         {.tokens = 4, .width = 8, .vocab = 131075, .softcap = 2.5},
