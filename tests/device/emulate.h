@@ -229,6 +229,13 @@ static inline int atomicAdd(int *at, int value)
     return before;
 }
 
+static inline unsigned atomicInc(unsigned *at, unsigned most)
+{
+    unsigned before = *at;
+    *at = before >= most ? 0 : before + 1;
+    return before;
+}
+
 static inline int min(int a, int b)
 {
     return a < b ? a : b;

@@ -1,7 +1,7 @@
 /* attention_group: what the attention kernels on wgmma share, for masks by position alone and, but
  * for attention_group_wide, head sizes up to 64. A block stays on its multiprocessor and takes
  * items from a queue: 128 rows of a result, 64 for each of two groups of four warps, whose warps
- * load their own rows of the other operand themselves, ahead of the item. A third group copies
+ * copy their own rows of the other operand themselves, ahead of the item. A third group copies
  * tiles of the other side through a ring. Tiles are rows of 128 bytes in the 128-byte swizzle.
  * compute-sanitizer's racecheck takes no order from the phases: what a warp stores in shared memory
  * only products, atomics or that warp read, but for what named barriers order. */
@@ -14,6 +14,7 @@
 constexpr int GROUP_ROWS = 64, GROUP_OWN = 2 * GROUP_ROWS, GROUP_DIM = 64; /* per group; item */
 constexpr int GROUP_THREADS = 384, GROUP_COMPUTING = 8; /* threads; warps that compute */
 constexpr int GROUP_REGISTERS = 240, GROUP_COPYING_REGISTERS = 24; /* of three times 168 */
+constexpr int GROUP_OWN_BYTES = 16 * 128;    /* of a warp's own rows */
 constexpr int GROUP_LD = GROUP_DIM + 8;      /* of results on their way out */
 
 /* Byte offset of 16 bytes in a tile. */
@@ -74,7 +75,7 @@ template <int ROWS>
 __device__ inline void copy_tile(unsigned char *to, const bf16 *from, int64_t row_stride, int first,
                                  int seq, int dim)
 {
-    int r = (int)threadIdx.x % 128 / 8, chunk = (int)threadIdx.x % 8;
+    int thread = thread_again() % 128, r = thread / 8, chunk = thread % 8;
     const bf16 *at = from + (int64_t)(first + r) * row_stride + chunk * 8;
     int rows = chunk * 8 < dim ? seq - first - r : 0;
     to += swizzled(r, chunk);
@@ -85,23 +86,36 @@ __device__ inline void copy_tile(unsigned char *to, const bf16 *from, int64_t ro
     }
 }
 
+/* A warp's 16 own rows, from `first` on; zeros behind seq and dim. */
+__device__ inline void copy_own(unsigned char *to, const bf16 *from, int64_t row_stride, int first,
+                                int seq, int dim)
+{
+    int lane = thread_again() % WARP, r = lane / 8, chunk = lane % 8;
+    const bf16 *at = from + (int64_t)(first + r) * row_stride + chunk * 8;
+    int rows = chunk * 8 < dim ? seq - first - r : 0;
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+        cp_async16(to + swizzled(r + i, chunk), i < rows ? at : from, i < rows);
+        at += 4 * row_stride;
+    }
+}
+
+/* Until what the warp has copied for itself is there for all its lanes. */
+__device__ inline void copies_end()
+{
+    cp_async_wait<0>();
+    __syncwarp();
+}
+
 /* -- products -- */
 
-/* A warp's 16 own rows, from `first` on, as the left operand; zeros behind seq and dim. Nobody
- * waits for them yet. */
-__device__ inline void load_own(uint32_t (&a)[4][4], const bf16 *from, int64_t row_stride,
-                                int first, int seq, int dim)
+/* A warp's 16 own rows as the left operand. */
+__device__ inline void load_own(uint32_t (&a)[4][4], const unsigned char *own)
 {
-    int lane = thread_again() % WARP, row = first + lane / 4;
-    const bf16 *at = from + (int64_t)row * row_stride + lane % 4 * 2;
+    int lane = thread_again() % WARP;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            a[i / 2][half + i % 2 * 2] =
-                row + half * 8 < seq && i * 8 < dim ? *(const uint32_t *)(at + i * 8) : 0;
-        at += 8 * row_stride;
-    }
+    for (int k = 0; k < 4; k++)
+        ldmatrix(a[k], (const bf16 *)(own + swizzled(lane % 16, k * 2 + lane / 16)));
 }
 
 /* A warp's 16 rows of a result, times `factor`, through its own part of `out`. first: of them. */

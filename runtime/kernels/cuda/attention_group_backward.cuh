@@ -10,14 +10,19 @@
 constexpr int GROUP_GRAD_ITEMS = 256; /* of heads at once */
 
 /* Own rows: k and v, or q and grad; tiles: q and grad, or k and v. Each warp has the statistics of
- * the tiles' queries for itself. */
+ * the queries for itself: of its own rows, or of two tiles in turn. */
 struct GroupGradShape {
     static constexpr int N = 64, STAGES = 4, TILE_BYTES = N * 128;
-    static constexpr int RING = 0, STATISTICS = RING + STAGES * 2 * TILE_BYTES,
+    static constexpr int RING = 0, OWN = RING + STAGES * 2 * TILE_BYTES,
+                         STATISTICS = OWN + GROUP_COMPUTING * 2 * GROUP_OWN_BYTES,
                          STATISTICS_BYTES = N * 8,
-                         OUT = STATISTICS + GROUP_COMPUTING * STAGES * STATISTICS_BYTES,
+                         OUT = STATISTICS + GROUP_COMPUTING * 2 * STATISTICS_BYTES,
                          BARRIERS = OUT + GROUP_OWN * GROUP_LD * 2,
                          BYTES = BARRIERS + (2 + 2 * STAGES) * 8 + 8;
+};
+
+struct GradPlace { /* of an item */
+    int first, b, head;
 };
 
 template <bool QUERIES> struct GroupGrad {
@@ -25,8 +30,8 @@ template <bool QUERIES> struct GroupGrad {
     const CudaAttention &x;
     unsigned char *shared;
     GroupRing ring;
-    int item_parity;                   /* of the next item's phase */
-    int first, b, head;                /* of the item */
+    int item_parity; /* of the next item's phase */
+    GradPlace item;
     int head_first, heads, begin, end; /* tiles: of `heads` heads one after the other */
 
     __device__ inline GroupGrad(const CudaAttention &args, unsigned char *memory)
@@ -59,37 +64,45 @@ template <bool QUERIES> struct GroupGrad {
         return (int *)(item_full() + 2);
     }
 
-    __device__ inline void open(int item)
+    __device__ inline void open(const GradPlace &place)
     {
-        int tiles = (x.seq + GROUP_OWN - 1) / GROUP_OWN;
-        group_place<QUERIES>(x, item, max(1, GROUP_GRAD_ITEMS / tiles), first, b, head);
-        head_first = QUERIES ? head / x.group : head * x.group;
+        item = place;
+        head_first = QUERIES ? item.head / x.group : item.head * x.group;
         heads = QUERIES ? 1 : x.group;
-        begin = (QUERIES ? keys_begin(x, first) : queries_begin(x, first)) / S::N * S::N;
-        end = QUERIES ? keys_end(x, first + GROUP_OWN)
-                      : queries_end(x, min(first + GROUP_OWN, x.seq));
+        begin = (QUERIES ? keys_begin(x, item.first) : queries_begin(x, item.first)) / S::N * S::N;
+        end = QUERIES ? keys_end(x, item.first + GROUP_OWN)
+                      : queries_end(x, min(item.first + GROUP_OWN, x.seq));
     }
 
-    /* One thread of the block takes the next item from the queue, before its warp opens it. */
-    __device__ inline void put()
+    /* One thread of the block takes the next item from the queue, and does not wait for it yet: an
+     * addition the compiler would make one of the warp's, and share out what that gives. */
+    __device__ inline int draw()
+    {
+        return (int)atomicInc((unsigned *)x.next + QUERIES, 0x7fffffff);
+    }
+
+    /* It hands the item to the warps, before its own takes it. */
+    __device__ inline void put(int index)
     {
         phase_wait(item_empty(), item_parity ^ 1);
-        atomicExch(item_at(), atomicAdd(x.next + QUERIES, 1));
+        atomicExch(item_at(), index);
         phase_arrive(item_full());
     }
 
-    /* Each warp of the block opens the next item; false: no more. */
-    __device__ inline bool take()
+    /* Each warp of the block takes the next item; false: no more. */
+    __device__ inline bool take(GradPlace &place)
     {
         phase_wait(item_full(), item_parity);
         item_parity ^= 1;
         bool first_lane = thread_again() % WARP == 0;
-        int item = uniform(first_lane ? atomicAdd(item_at(), 0) : 0);
+        int index = uniform(first_lane ? atomicAdd(item_at(), 0) : 0);
         if (first_lane) /* all lanes have waited */
             phase_arrive(item_empty());
-        if (item >= x.items)
+        if (index >= x.items)
             return false;
-        open(item);
+        int tiles = (x.seq + GROUP_OWN - 1) / GROUP_OWN;
+        group_place<QUERIES>(x, index, max(1, GROUP_GRAD_ITEMS / tiles), place.first, place.b,
+                             place.head);
         return true;
     }
 
@@ -98,10 +111,15 @@ template <bool QUERIES> struct GroupGrad {
         return shared + S::RING + (stage * 2 + which) * S::TILE_BYTES;
     }
 
-    __device__ inline float *statistics(int stage) const
+    __device__ inline unsigned char *own(int which) const
     {
-        int warp = (int)threadIdx.x / WARP;
-        return (float *)(shared + S::STATISTICS + (warp * S::STAGES + stage) * S::STATISTICS_BYTES);
+        return shared + S::OWN + ((int)threadIdx.x / WARP * 2 + which) * GROUP_OWN_BYTES;
+    }
+
+    __device__ inline float *statistics(int turn) const
+    {
+        int place = (int)threadIdx.x / WARP * 2 + turn;
+        return (float *)(shared + S::STATISTICS + place * S::STATISTICS_BYTES);
     }
 };
 
@@ -114,8 +132,9 @@ template <bool QUERIES> __device__ inline void grad_copy_tile(GroupGrad<QUERIES>
     const CudaHeads &left = QUERIES ? x.k : x.q, &right = QUERIES ? x.v : x.grad;
     int stage = g.ring.stage;
     phase_wait(g.empty(stage), g.ring.parity ^ 1);
-    copy_tile<64>(g.tile(stage, 0), head_at<bf16>(left, g.b, head), left.row, at, x.seq, x.dim);
-    copy_tile<64>(g.tile(stage, 1), head_at<bf16>(right, g.b, head), right.row, at, x.seq, x.dim);
+    int b = g.item.b;
+    copy_tile<64>(g.tile(stage, 0), head_at<bf16>(left, b, head), left.row, at, x.seq, x.dim);
+    copy_tile<64>(g.tile(stage, 1), head_at<bf16>(right, b, head), right.row, at, x.seq, x.dim);
     phase_arrive_after_copies(g.full(stage));
     g.ring.step(GroupGradShape::STAGES);
 }
@@ -123,14 +142,22 @@ template <bool QUERIES> __device__ inline void grad_copy_tile(GroupGrad<QUERIES>
 template <bool QUERIES> __device__ inline void grad_copy(GroupGrad<QUERIES> &g)
 {
     using S = GroupGradShape;
+    int drawn = 0;
+    if (thread_again() % 128 == 0)
+        drawn = g.draw();
     for (;;) {
         if (thread_again() % 128 == 0)
-            g.put();
-        if (!g.take())
+            g.put(drawn);
+        if (!g.take(g.item))
             break;
+        g.open(g.item);
         for (int h = 0; h < g.heads; h++)
-            for (int at = g.begin; at < g.end; at += S::N)
+            for (int at = g.begin; at < g.end; at += S::N) {
+                bool last = h + 1 == g.heads && at + S::N >= g.end;
+                if (last && thread_again() % 128 == 0)
+                    drawn = g.draw();
                 grad_copy_tile(g, g.head_first + h, at);
+            }
     }
 }
 
@@ -177,15 +204,14 @@ __device__ inline GradReach grad_reach(const CudaAttention &x, int own_first)
     return r;
 }
 
-/* The first tile that the group sees, and the next that it sees; head == heads: none. */
-template <bool QUERIES>
-__device__ inline GradTile grad_first(const GroupGrad<QUERIES> &g, const GradReach &reach)
+/* Of a head: the first tile that the group sees, if it sees any. */
+__device__ inline int grad_first(const GradReach &reach)
 {
     constexpr int N = GroupGradShape::N;
-    int at = max(g.begin, (max(reach.from, 0) + N - 1) / N * N);
-    return {at < min(g.end, reach.to) ? 0 : g.heads, at};
+    return (max(reach.from, 0) + N - 1) / N * N;
 }
 
+/* The next tile that the group sees; head == heads: none. */
 template <bool QUERIES>
 __device__ inline GradTile grad_behind(const GroupGrad<QUERIES> &g, const GradReach &reach,
                                        const GradTile &t)
@@ -193,7 +219,7 @@ __device__ inline GradTile grad_behind(const GroupGrad<QUERIES> &g, const GradRe
     int at = t.at + GroupGradShape::N;
     if (at < min(g.end, reach.to))
         return {t.head, at};
-    return {t.head + 1, grad_first(g, reach).at};
+    return {t.head + 1, grad_first(reach)};
 }
 
 template <bool QUERIES> __device__ inline void grad_release(GroupGrad<QUERIES> &g, int stage)
@@ -283,19 +309,48 @@ template <bool QUERIES> struct GradState {
     uint32_t left[4][4], right[4][4];      /* the own rows */
     uint32_t ds_left[4][4], p_left[4][4];  /* of the tile before, whose products are to come */
     GradStatistics of;
-    float4 of_next; /* a lane's part of the next tile's */
     GradReach reach;
     int own, before; /* before: that tile's place in the ring */
+    int turn;        /* of the next tile's statistics */
+    bool more;       /* there is a next item */
+    GradPlace next;
 };
 
-/* Nobody waits for them yet. */
-__device__ inline void load_statistics(GroupGrad<false> &g, GradState<false> &r, const GradTile &t)
+/* Begins to copy statistics of a head's queries from `first` on, two by each lane; zeros behind the
+ * padding. */
+__device__ inline void copy_statistics(const CudaAttention &x, float *to, int b, int head,
+                                       int first, int queries)
+{
+    int padded = (x.seq + 63) / 64 * 64, lane = thread_again() % WARP;
+    const float *from = x.delta + 2 * (((int64_t)b * x.heads + head) * padded + first) + lane * 4;
+    bool inside = first < padded;
+    if (lane * 2 < queries)
+        cp_async16(to + lane * 4, inside ? from : x.delta, inside);
+}
+
+/* Takes the next item and begins to copy its own rows, and statistics of them or of its first tile.
+ * The item before may have products under way. */
+template <bool QUERIES>
+__device__ inline void grad_ahead(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 {
     const CudaAttention &x = g.x;
-    int padded = (x.seq + 63) / 64 * 64, lane = (int)threadIdx.x % WARP;
-    int64_t first = ((int64_t)g.b * x.heads + g.head_first + t.head) * padded + t.at;
-    if (t.head < g.heads)
-        r.of_next = ((const float4 *)(x.delta + 2 * first))[lane];
+    const CudaHeads &left = QUERIES ? x.q : x.k, &right = QUERIES ? x.grad : x.v;
+    r.more = g.take(r.next);
+    if (!r.more)
+        return;
+    int warp = uniform((int)threadIdx.x / WARP), rows = r.next.first + warp * 16, b = r.next.b,
+        head = r.next.head;
+    __syncwarp(); /* all lanes have read those before */
+    copy_own(g.own(0), head_at<bf16>(left, b, head), left.row, rows, x.seq, x.dim);
+    copy_own(g.own(1), head_at<bf16>(right, b, head), right.row, rows, x.seq, x.dim);
+    if constexpr (QUERIES) {
+        copy_statistics(x, g.statistics(0), b, head, rows, 16);
+    } else {
+        int first = r.next.first + warp / 4 * GROUP_ROWS;
+        copy_statistics(x, g.statistics(r.turn), b, head * x.group,
+                        grad_first(grad_reach<QUERIES>(x, first)), GroupGradShape::N);
+    }
+    cp_async_commit();
 }
 
 template <bool QUERIES>
@@ -325,10 +380,10 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     int stage = g.ring.stage;
     bool all_seen = t.at >= r.reach.all_from && t.at < r.reach.all_to;
     if constexpr (!QUERIES) {
-        r.of.at = g.statistics(stage); /* read STAGES tiles ago: each tile since had a sync */
-        *(float4 *)(g.statistics(stage) + (int)threadIdx.x % WARP * 4) = r.of_next;
-        __syncwarp();
-        load_statistics(g, r, grad_behind(g, r.reach, t));
+        if constexpr (!FIRST)
+            copies_end();
+        r.of.at = g.statistics(r.turn);
+        r.turn ^= 1; /* what is there has been read before this tile's sync */
     }
     float2 lse[8]; /* before the products, whose issue hides the loads */
 #pragma unroll
@@ -342,6 +397,14 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     group_commit();
     if constexpr (!FIRST)
         grad_products(g, r);
+    GradTile next = grad_behind(g, r.reach, t);
+    if (next.head >= g.heads) {
+        grad_ahead(g, r);
+    } else if constexpr (!QUERIES) {
+        copy_statistics(g.x, g.statistics(r.turn), g.item.b, g.head_first + next.head, next.at,
+                        GroupGradShape::N);
+        cp_async_commit();
+    }
     /* The branches keep the waits behind the arithmetic: the assembler would move them up. */
     group_wait<FIRST ? 1 : 2>();
     group_pin(s);
@@ -365,57 +428,44 @@ __device__ inline void grad_step(GroupGrad<QUERIES> &g, GradState<QUERIES> &r, G
     t.at += GroupGradShape::N;
 }
 
-/* Statistics of a thread's own two queries. */
-__device__ inline void own_statistics(const CudaAttention &x, int b, int head, int own,
-                                      GradStatistics &of)
+/* The next item, whose own rows and statistics are on their way. */
+template <bool QUERIES>
+__device__ inline void grad_open(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 {
-    const float *rows = x.delta + 2 * ((int64_t)b * x.heads + head) * ((x.seq + 63) / 64 * 64);
+    int warp = uniform((int)threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
+    g.open(r.next);
+    r.own = g.item.first + warp * 16 + lane / 4;
+    r.reach = grad_reach<QUERIES>(g.x, g.item.first + warp / 4 * GROUP_ROWS);
+    copies_end();
+    load_own(r.left, g.own(0));
+    load_own(r.right, g.own(1));
+    if constexpr (QUERIES) {
+        const float *of = g.statistics(0) + lane / 8 * 4 + lane / 4 % 2;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int q = own + half * 8;
-        of.lse[half] = q < x.seq ? rows[q / 2 * 4 + q % 2] : infinity();
-        of.delta[half] = q < x.seq ? rows[q / 2 * 4 + q % 2 + 2] : 0;
+        for (int half = 0; half < 2; half++) {
+            r.of.lse[half] = of[half * 16];
+            r.of.delta[half] = of[half * 16 + 2];
+        }
     }
 }
 
-/* The next item, its own rows, and statistics; false: no more. The item before may still have
- * products under way, but not of its own rows. */
+/* An item, which is open. */
 template <bool QUERIES>
-__device__ inline bool grad_open(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
-{
-    const CudaAttention &x = g.x;
-    const CudaHeads &left = QUERIES ? x.q : x.k, &right = QUERIES ? x.grad : x.v;
-    if (!g.take())
-        return false;
-    int warp = uniform((int)threadIdx.x / WARP), rows = g.first + warp * 16;
-    load_own(r.left, head_at<bf16>(left, g.b, g.head), left.row, rows, x.seq, x.dim);
-    load_own(r.right, head_at<bf16>(right, g.b, g.head), right.row, rows, x.seq, x.dim);
-    r.own = rows + (int)threadIdx.x % WARP / 4;
-    r.reach = grad_reach<QUERIES>(x, g.first + warp / 4 * GROUP_ROWS);
-    if constexpr (QUERIES)
-        own_statistics(x, g.b, g.head, r.own, r.of);
-    else
-        load_statistics(g, r, grad_first(g, r.reach));
-    return true;
-}
-
-/* An item, and the opening of the next. */
-template <bool QUERIES>
-__device__ inline bool grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
+__device__ inline void grad_item(GroupGrad<QUERIES> &g, GradState<QUERIES> &r)
 {
     clear(r.ds_sum);
     clear(r.p_sum);
     GradTile t = {0, g.begin};
-    if (!grad_seek(g, t, r.reach))
-        return grad_open(g, r);
+    if (!grad_seek(g, t, r.reach)) {
+        grad_ahead(g, r);
+        return;
+    }
     grad_step<QUERIES, true>(g, r, t);
     while (grad_seek(g, t, r.reach))
         grad_step<QUERIES, false>(g, r, t);
     group_fence();
     grad_products(g, r);
-    bool more = grad_open(g, r);
     grad_products_end(g, r);
-    return more;
 }
 
 template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &g)
@@ -423,9 +473,11 @@ template <bool QUERIES> __device__ inline void grad_compute(GroupGrad<QUERIES> &
     const CudaAttention &x = g.x;
     int warp = uniform((int)threadIdx.x / WARP);
     GradState<QUERIES> r;
-    for (bool more = grad_open(g, r); more;) {
-        int rows = g.first + warp * 16, b = g.b, head = g.head;
-        more = grad_item(g, r);
+    r.turn = 0;
+    for (grad_ahead(g, r); r.more;) {
+        grad_open(g, r);
+        grad_item(g, r);
+        int rows = g.item.first + warp * 16, b = g.item.b, head = g.item.head;
         const float scale[2] = {x.scale, x.scale}, one[2] = {1, 1};
         const CudaHeads &to = QUERIES ? x.dq : x.dk;
         unsigned char *out = g.shared + GroupGradShape::OUT;

@@ -10,7 +10,8 @@
 /* Own rows: queries; tiles: keys and their values. */
 struct GroupForwardShape {
     static constexpr int N = 128, STAGES = 4, TILE_BYTES = N * 128;
-    static constexpr int RING = 0, OUT = RING + STAGES * 2 * TILE_BYTES,
+    static constexpr int RING = 0, OWN = RING + STAGES * 2 * TILE_BYTES,
+                         OUT = OWN + GROUP_COMPUTING * GROUP_OWN_BYTES,
                          BARRIERS = OUT + GROUP_OWN * GROUP_LD * 2,
                          BYTES = BARRIERS + 2 * STAGES * 8;
 };
@@ -20,8 +21,9 @@ struct GroupForward {
     const CudaAttention &x;
     unsigned char *shared;
     GroupRing ring;
-    int items, first, b, head; /* of the item */
-    int begin, end;            /* keys */
+    int items;
+    ForwardPlace item;
+    int begin, end; /* keys */
 
     __device__ inline GroupForward(const CudaAttention &args, unsigned char *memory)
         : x(args), shared(memory), ring({0, 0}),
@@ -40,21 +42,31 @@ struct GroupForward {
     }
 
     /* The block's item of a round; false: it has none, which can only be in the last. */
-    __device__ inline bool open(int round)
+    __device__ inline bool find(int round, ForwardPlace &place) const
     {
         int blocks = (int)gridDim.x, block = (int)blockIdx.x,
-            item = round * blocks + (round % 2 ? blocks - 1 - block : block);
-        if (item >= items)
+            index = round * blocks + (round % 2 ? blocks - 1 - block : block);
+        if (index >= items)
             return false;
-        group_place<true>(x, item, x.batch * x.heads, first, b, head);
-        begin = keys_begin(x, first) / S::N * S::N;
-        end = keys_end(x, first + GROUP_OWN);
+        group_place<true>(x, index, x.batch * x.heads, place.first, place.b, place.head);
         return true;
+    }
+
+    __device__ inline void open(const ForwardPlace &place)
+    {
+        item = place;
+        begin = keys_begin(x, item.first) / S::N * S::N;
+        end = keys_end(x, item.first + GROUP_OWN);
     }
 
     __device__ inline unsigned char *tile(int stage, int which) const
     {
         return shared + S::RING + (stage * 2 + which) * S::TILE_BYTES;
+    }
+
+    __device__ inline unsigned char *own() const
+    {
+        return shared + S::OWN + (int)threadIdx.x / WARP * GROUP_OWN_BYTES;
     }
 };
 
@@ -62,14 +74,16 @@ __device__ inline void forward_copy(GroupForward &g)
 {
     using S = GroupForwardShape;
     const CudaAttention &x = g.x;
-    for (int round = 0; g.open(round); round++) {
-        int kv_head = g.head / x.group;
+    ForwardPlace place;
+    for (int round = 0; g.find(round, place); round++) {
+        g.open(place);
+        int b = place.b, kv_head = place.head / x.group;
         for (int at = g.begin; at < g.end; at += S::N) {
             int stage = g.ring.stage;
             phase_wait(g.empty(stage), g.ring.parity ^ 1);
-            copy_tile<S::N>(g.tile(stage, 0), head_at<bf16>(x.k, g.b, kv_head), x.k.row, at, x.seq,
+            copy_tile<S::N>(g.tile(stage, 0), head_at<bf16>(x.k, b, kv_head), x.k.row, at, x.seq,
                             x.dim);
-            copy_tile<S::N>(g.tile(stage, 1), head_at<bf16>(x.v, g.b, kv_head), x.v.row, at, x.seq,
+            copy_tile<S::N>(g.tile(stage, 1), head_at<bf16>(x.v, b, kv_head), x.v.row, at, x.seq,
                             x.dim);
             phase_arrive_after_copies(g.full(stage));
             g.ring.step(S::STAGES);
@@ -85,19 +99,31 @@ struct ForwardState {
     float unit;
     int group, warp;                   /* first rows, of the item's */
     int own_first, warp_first, before; /* before: that tile's place in the ring */
+    int round;                         /* of the item after the next */
+    bool more;                         /* there is a next item */
+    ForwardPlace next;
 };
 
-/* The next item and its queries; false: no more. The item before may still have a product under
- * way, but not of its queries. */
-__device__ inline bool forward_open(GroupForward &g, ForwardState &r, int round)
+/* Finds the next item and begins to copy its queries. */
+__device__ inline void forward_ahead(GroupForward &g, ForwardState &r)
 {
     const CudaAttention &x = g.x;
-    if (!g.open(round))
-        return false;
-    r.own_first = g.first + r.group;
-    r.warp_first = g.first + r.warp;
-    load_own(r.left, head_at<bf16>(x.q, g.b, g.head), x.q.row, r.warp_first, x.seq, x.dim);
-    return true;
+    r.more = g.find(r.round++, r.next);
+    if (!r.more)
+        return;
+    __syncwarp(); /* all lanes have read the queries before */
+    copy_own(g.own(), head_at<bf16>(x.q, r.next.b, r.next.head), x.q.row, r.next.first + r.warp,
+             x.seq, x.dim);
+    cp_async_commit();
+}
+
+__device__ inline void forward_open(GroupForward &g, ForwardState &r)
+{
+    g.open(r.next);
+    r.own_first = g.item.first + r.group;
+    r.warp_first = g.item.first + r.warp;
+    copies_end();
+    load_own(r.left, g.own());
 }
 
 __device__ inline void forward_release(GroupForward &g, int stage)
@@ -170,14 +196,16 @@ __device__ inline void forward_step(GroupForward &g, ForwardState &r, int &at)
     group_fence();
     group_scores(s[0], r.left, tile_place(g.tile(stage, 0)));
     group_commit();
-    if constexpr (!FIRST)
+    if constexpr (FIRST)
+        forward_ahead(g, r);
+    else
         forward_product(g, r);
     group_wait<FIRST ? 0 : 1>();
     group_pin(s[0]);
     if (sees_all(g.x, r.warp_first, r.warp_first + 15, at, at + GroupForwardShape::N - 1)) {
         forward_softmax(r, s, rescale);
     } else { /* the branch keeps the wait behind the arithmetic: the assembler would move it up */
-        mask_scores<false>(g.x, g.b, s, r.warp_first, at);
+        mask_scores<false>(g.x, g.item.b, s, r.warp_first, at);
         forward_softmax(r, s, rescale);
     }
     group_pin(s[0]); /* the arithmetic comes before the wait */
@@ -195,8 +223,8 @@ __device__ inline void forward_step(GroupForward &g, ForwardState &r, int &at)
     at += GroupForwardShape::N;
 }
 
-/* An item, and the opening of the next, of round `next`. */
-__device__ inline bool forward_item(GroupForward &g, ForwardState &r, int next)
+/* An item, which is open. */
+__device__ inline void forward_item(GroupForward &g, ForwardState &r)
 {
     clear(r.o);
 #pragma unroll
@@ -205,16 +233,16 @@ __device__ inline bool forward_item(GroupForward &g, ForwardState &r, int next)
         r.sum[0][half] = 0;
     }
     int at = g.begin;
-    if (!forward_seek(g, at, r.own_first))
-        return forward_open(g, r, next);
+    if (!forward_seek(g, at, r.own_first)) {
+        forward_ahead(g, r);
+        return;
+    }
     forward_step<true>(g, r, at);
     while (forward_seek(g, at, r.own_first))
         forward_step<false>(g, r, at);
     group_fence();
     forward_product(g, r);
-    bool more = forward_open(g, r, next);
     forward_product_end(g, r);
-    return more;
 }
 
 __device__ inline void forward_compute(GroupForward &g)
@@ -225,19 +253,19 @@ __device__ inline void forward_compute(GroupForward &g)
     r.unit = score_unit<false>(x);
     r.group = warp / 4 * GROUP_ROWS;
     r.warp = warp * 16;
-    bool more = forward_open(g, r, 0);
-    for (int round = 1; more; round++) {
-        const ForwardPlace place = {g.first + r.warp, g.b, g.head};
-        more = forward_item(g, r, round);
+    r.round = 0;
+    for (forward_ahead(g, r); r.more;) {
+        forward_open(g, r);
+        forward_item(g, r);
         float factor[1][2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             r.sum[0][half] += __shfl_xor_sync(ALL_LANES, r.sum[0][half], 1);
             r.sum[0][half] += __shfl_xor_sync(ALL_LANES, r.sum[0][half], 2);
         }
-        finish_rows<1>(x, r.unit, r.most, r.sum, place, place.first, true, factor);
+        finish_rows<1>(x, r.unit, r.most, r.sum, g.item, r.warp_first, true, factor);
         store_own(g.shared + GroupForwardShape::OUT, r.o[0], factor[0],
-                  head_at<bf16>(x.o, place.b, place.head), x.o.row, place.first, x.seq, x.dim);
+                  head_at<bf16>(x.o, g.item.b, g.item.head), x.o.row, r.warp_first, x.seq, x.dim);
     }
 }
 

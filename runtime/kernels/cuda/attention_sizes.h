@@ -26,17 +26,17 @@
 #define attention_scores_bytes ((4 * 2 * 128 * 72 + 2 * 128 * 136) * 2 + 2 * 2 * 128 * 4)
 #define attention_products_bytes (4 * (128 * 72 + 64 * 264) * 2)
 
-/* four stages of keys and values of 128, at 128 bytes; results; barriers */
-#define attention_group_bytes (4 * 2 * 128 * 128 + 128 * 72 * 2 + 2 * 4 * 8)
+/* four stages of keys and values of 128, and 128 queries, at 128 bytes; results; barriers */
+#define attention_group_bytes (4 * 2 * 128 * 128 + 128 * 128 + 128 * 72 * 2 + 2 * 4 * 8)
 
 /* 64 queries and probabilities of 128 keys; four pieces; results; maxima; barriers */
 #define attention_group_wide_bytes                                                                 \
     (64 * 1024 + 64 * 256 + 4 * 32768 + 128 * 72 * 2 + 2 * 64 * 4 + (2 + 2 * 4) * 8)
 
-/* four stages of two operands of 64 rows, at 128 bytes; statistics of eight warps, four times;
- * results; barriers */
+/* four stages of two operands of 64 rows, and two of 128, at 128 bytes; statistics of eight warps,
+ * twice; results; barriers */
 #define attention_group_grad_bytes                                                                 \
-    (4 * 2 * 64 * 128 + 8 * 4 * 64 * 8 + 128 * 72 * 2 + (2 + 2 * 4) * 8 + 8)
+    (4 * 2 * 64 * 128 + 2 * 128 * 128 + 8 * 2 * 64 * 8 + 128 * 72 * 2 + (2 + 2 * 4) * 8 + 8)
 
 /* 32 own rows; 32 (16) of the other side; scores */
 #define attention_plain_bytes(D) ((32 + 2 * 32) * ((D) + 4) * 4 + 32 * 33 * 4)
