@@ -93,7 +93,7 @@ static PassCost attention_cost(const CostCall *c, uint32_t q_at, uint64_t factor
     uint64_t pairs = pass_cost_visible_pairs((int64_t)dim(g, q, 1), (int64_t)dim(g, k, 1), causal,
                                              ir_attr_i64(g, c->op, "window"));
     uint64_t products = factor * pairs * dim(g, q, 0) * dim(g, q, 2) * dim(g, q, 3);
-    return (PassCost){.flops = products, .products = products};
+    return (PassCost){.flops = products, .products = products, .attention = products};
 }
 
 static PassCost cost_attention(const CostCall *c)
@@ -178,10 +178,9 @@ PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op)
 }
 
 static const struct {
-    double products, other, bandwidth, near, link, latency;
+    double products, attention, other, bandwidth, near, link, latency, launch, beside;
 } rates[] = {
-#define TARGET(id, product_rate, other_rate, byte_rate, near_rate, link_rate, link_latency)        \
-    [PASS_TARGET_##id] = {product_rate, other_rate, byte_rate, near_rate, link_rate, link_latency},
+#define TARGET(id, ...) [PASS_TARGET_##id] = {__VA_ARGS__},
 #include "passes/cost_model.def"
 #undef TARGET
 };
@@ -199,14 +198,17 @@ double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op)
         bytes *= ranks;
     if (kind == IR_OP_all_reduce || kind == IR_OP_all_reduce_state)
         rounds *= 2;
+    bool beside = g->m->exchanges_beside && !near && !sends;
     return rates[target].latency +
-           bytes * (sends ? 1 : rounds) / (near ? rates[target].near : rates[target].link);
+           bytes * (sends ? 1 : rounds) / (near ? rates[target].near : rates[target].link) *
+               (beside ? rates[target].beside : 1);
 }
 
-double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes)
+double pass_cost_seconds(PassTarget target, const PassWork *of)
 {
-    double work = (double)products / rates[target].products +
-                  (double)(flops - products) / rates[target].other;
-    double memory = (double)bytes / rates[target].bandwidth;
-    return work > memory ? work : memory;
+    double work = (double)(of->products - of->attention) / rates[target].products +
+                  (double)of->attention / rates[target].attention +
+                  (double)(of->flops - of->products) / rates[target].other;
+    double memory = (double)of->bytes / rates[target].bandwidth;
+    return rates[target].launch + (work > memory ? work : memory);
 }

@@ -8,6 +8,7 @@
 typedef struct PassCost {
     uint64_t flops;    /* all arithmetic that the op does */
     uint64_t products; /* matrix products and attention that the model asks for: what MFU counts */
+    uint64_t attention; /* the part of `flops` that is attention's */
     uint64_t replayed; /* the part of `flops` that repeats work of the forward pass */
     uint64_t bytes;    /* operands read and results written, once each */
 } PassCost;
@@ -15,10 +16,16 @@ typedef struct PassCost {
 /* `uses`: results that nobody reads cost nothing. */
 PassCost pass_cost_op(const IrGraph *g, const IrUses *uses, IrOp op);
 
-/* Seconds on the target; `bytes` are those that reach memory. */
-double pass_cost_seconds(PassTarget target, uint64_t products, uint64_t flops, uint64_t bytes);
+/* Seconds that an instruction takes on the target. products: with attention's; bytes: those that
+ * reach memory. */
+typedef struct PassWork {
+    uint64_t products, attention, flops, bytes;
+} PassWork;
 
-/* Seconds that an exchange between ranks takes, beside which nothing else runs. */
+double pass_cost_seconds(PassTarget target, const PassWork *work);
+
+/* Seconds that an exchange between ranks adds: all that it takes, or the share of it that is lost
+ * where the module's exchanges run beside kernels; tensor-parallel ranks' never do. */
 double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op);
 
 /* Pairs (query, key) that a mask shows, in one row of `seq` queries and `keys` keys. */

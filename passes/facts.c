@@ -246,7 +246,7 @@ static void measure_memory(Facts *k, const PassLifetimes *step, const PassLifeti
 /* -- work -- */
 
 typedef struct Instruction { /* its ops' costs together */
-    uint64_t products, flops, bytes;
+    PassWork work;
     bool replay, gradient; /* with ops that are replays, with others */
 } Instruction;
 
@@ -279,7 +279,7 @@ static void count_kernel(Facts *k, Sym name, const Instruction *instr)
         vec_push(k->s->arena, &f->kernels, (PassKernelCount){.name = name});
     f->kernels.at[i].count++;
     f->kernels.at[i].replays += instr->replay && !instr->gradient;
-    f->kernels.at[i].flops += instr->flops;
+    f->kernels.at[i].flops += instr->work.flops;
 }
 
 static int by_flops(const void *a, const void *b)
@@ -306,9 +306,10 @@ static uint64_t *cost_ops(Facts *k, const PassLifetimes *l, Instruction *instrs)
             continue;
         Instruction *instr = &instrs[l->instr[op.i]];
         bool is_product = ir_op_info(ir_op_kind(g, op))->traits & IR_PRODUCT;
-        instr->flops += cost.flops;
-        instr->products += is_product ? cost.flops : 0;
-        instr->bytes += traffic(l, op, cost.bytes);
+        instr->work.flops += cost.flops;
+        instr->work.products += is_product ? cost.flops : 0;
+        instr->work.attention += cost.attention;
+        instr->work.bytes += traffic(l, op, cost.bytes);
         instr->replay |= ir_op(g, op)->re != NULL;
         instr->gradient |= !ir_op(g, op)->re;
         k->f->flops_per_step += cost.products;
@@ -383,9 +384,8 @@ static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetime
         IrOp op = step->first_op[t];
         Sym name = pass_in_kernel(g, op) ? fused : sym(k->s, ir_op_info(ir_op_kind(g, op))->name);
         count_kernel(k, name, &instrs[t]);
-        f->bytes_per_step += instrs[t].bytes;
-        add_seconds(
-            k, op, pass_cost_seconds(target, instrs[t].products, instrs[t].flops, instrs[t].bytes));
+        f->bytes_per_step += instrs[t].work.bytes;
+        add_seconds(k, op, pass_cost_seconds(target, &instrs[t].work));
     }
     qsort(f->kernels.at, f->kernels.n, sizeof *f->kernels.at, by_flops);
     if (!eval)

@@ -12,8 +12,8 @@ static double *block_seconds(const Stages *s)
         const StageOp *at = stage_op(s, op);
         PassCost cost = pass_cost_op(s->g, &s->uses, op);
         uint32_t block = at->block >= 0 ? (uint32_t)at->block : at->behind ? s->n_blocks - 1 : 0;
-        seconds[block] +=
-            pass_cost_seconds(s->c->options->target, cost.products, cost.flops, cost.bytes);
+        PassWork work = {cost.products, cost.attention, cost.flops, cost.bytes};
+        seconds[block] += pass_cost_seconds(s->c->options->target, &work);
     }
     return seconds;
 }
