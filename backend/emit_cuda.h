@@ -29,6 +29,10 @@ LLVMValueRef cuda_pack_bf16(EmitDevice *d, LLVMValueRef x,
                             uint32_t lanes); /* rounds f32; two to an i32; 1 lane: i16 */
 LLVMValueRef cuda_unpack_bf16(EmitCode *c, LLVMValueRef words, uint32_t lanes);
 
+/* 1 / x for f32 from 1 to below 2^125: the bits of a division. */
+LLVMValueRef cuda_reciprocal(EmitDevice *d, LLVMValueRef x, uint32_t lanes);
+LLVMValueRef cuda_sigmoid(EmitDevice *d, LLVMValueRef x, uint32_t lanes); /* of f32 */
+
 LLVMValueRef cuda_shared(EmitDevice *d); /* the launch's dynamic shared memory */
 LLVMValueRef cuda_shared_array(EmitDevice *d, const char *name, uint32_t bytes);
 

@@ -114,6 +114,62 @@ LLVMValueRef cuda_unpack_bf16(EmitCode *c, LLVMValueRef words, uint32_t lanes)
     return LLVMBuildBitCast(c->b, emit_shuffle(c, low, high, from, lanes), f32, "");
 }
 
+/* -- math -- */
+
+/* The approximation and one step of Newton's: what ptxas makes of `rcp.rn` where no operand and no
+ * intermediate result is denormal, without its test and branch per element. */
+LLVMValueRef cuda_reciprocal(EmitDevice *d, LLVMValueRef x, uint32_t lanes)
+{
+    EmitCode *c = &d->code;
+    LLVMValueRef each[CUDA_FUSED_LANES], one = emit_real(LLVMTypeOf(x), 1);
+    for (uint32_t i = 0; i < lanes; i++) {
+        LLVMValueRef lane = cuda_lane(c, x, i);
+        each[i] = call(d, "rcp.approx.ftz.f", LLVMTypeOf(lane), &lane, 1);
+    }
+    LLVMValueRef near = cuda_concat(c, each, lanes);
+    LLVMValueRef error = emit_fma(c, LLVMBuildFNeg(c->b, x, ""), near, one);
+    return emit_fma(c, near, error, near);
+}
+
+static LLVMValueRef all_at_least(EmitCode *c, LLVMValueRef x, double bound, uint32_t lanes)
+{
+    LLVMValueRef all = NULL;
+    LLVMValueRef each = LLVMBuildFCmp(c->b, LLVMRealOGE, x, emit_real(LLVMTypeOf(x), bound), "");
+    for (uint32_t i = 0; i < lanes; i++)
+        all = cuda_and(c, all, cuda_lane(c, each, i));
+    return all;
+}
+
+/* x >= -86, so 1 + e^-x lies within [1, 2^125); where -x is below -86 the sum is 1 as at -86. */
+static LLVMValueRef usual_sigmoid(EmitDevice *d, LLVMValueRef x, uint32_t lanes)
+{
+    EmitCode *c = &d->code;
+    LLVMTypeRef type = LLVMTypeOf(x);
+    LLVMValueRef least[] = {LLVMBuildFNeg(c->b, x, ""), emit_real(type, -86)};
+    LLVMValueRef e = emit_exp_normal(c, emit_intrinsic(c, "llvm.maxnum", type, least, 2));
+    return cuda_reciprocal(d, LLVMBuildFAdd(c->b, e, emit_real(type, 1), ""), lanes);
+}
+
+/* One test for all lanes; where one is NaN or below -86, all go the long way. */
+LLVMValueRef cuda_sigmoid(EmitDevice *d, LLVMValueRef x, uint32_t lanes)
+{
+    EmitCode *c = &d->code;
+    LLVMValueRef fn = LLVMGetBasicBlockParent(LLVMGetInsertBlock(c->b)), value[2];
+    LLVMBasicBlockRef from[] = {LLVMAppendBasicBlockInContext(c->context, fn, "usual"),
+                                LLVMAppendBasicBlockInContext(c->context, fn, "rare")};
+    LLVMBasicBlockRef on = LLVMAppendBasicBlockInContext(c->context, fn, "on");
+    LLVMBuildCondBr(c->b, all_at_least(c, x, -86, lanes), from[0], from[1]);
+    for (uint32_t rare = 0; rare < 2; rare++) {
+        LLVMPositionBuilderAtEnd(c->b, from[rare]);
+        value[rare] = rare ? emit_sigmoid(c, x) : usual_sigmoid(d, x, lanes);
+        LLVMBuildBr(c->b, on);
+    }
+    LLVMPositionBuilderAtEnd(c->b, on);
+    LLVMValueRef result = LLVMBuildPhi(c->b, LLVMTypeOf(x), "");
+    LLVMAddIncoming(result, value, from, 2);
+    return result;
+}
+
 /* -- shared memory -- */
 
 enum { GLOBAL_MEMORY = 1, SHARED_MEMORY = 3, SHARED_ALIGN = 16 };

@@ -242,6 +242,8 @@ static LLVMValueRef compute(CudaWalk *w, CudaStep *step, uint32_t node)
         return swap_pair(w, step, rec->arg[0]);
     for (uint32_t i = 0; i < n_args(rec); i++)
         args[i] = cuda_value(w, step, rec->arg[i]);
+    if (rec->kind == NODE_sigmoid && rec->elem == ELEM_F32)
+        return cuda_sigmoid(w->d, args[0], w->lanes);
     if (rec->kind != NODE_round_bf16)
         return emit_lower(w->c, (EmitKind)rec->kind, (EmitElem)rec->elem, w->lanes, args);
     step->words[node] = cuda_pack_bf16(w->d, args[0], w->lanes);

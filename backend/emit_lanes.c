@@ -189,6 +189,11 @@ static LLVMValueRef lower_exp(const Lower *l)
     return emit_exp(l->c, l->x[0]);
 }
 
+static LLVMValueRef lower_sigmoid(const Lower *l)
+{
+    return emit_sigmoid(l->c, l->x[0]);
+}
+
 static LLVMValueRef lower_tanh(const Lower *l)
 {
     return emit_tanh(l->c, l->x[0]);

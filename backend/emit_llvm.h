@@ -41,6 +41,9 @@ LLVMValueRef emit_lower(EmitCode *c, EmitKind kind, EmitElem elem, uint32_t lane
 
 /* emit_math.c */
 LLVMValueRef emit_exp(EmitCode *c, LLVMValueRef x);
+/* Of f32 from -86 to 86: the same bits in fewer instructions. */
+LLVMValueRef emit_exp_normal(EmitCode *c, LLVMValueRef x);
+LLVMValueRef emit_sigmoid(EmitCode *c, LLVMValueRef x); /* 1 / (1 + e^-x) */
 LLVMValueRef emit_tanh(EmitCode *c, LLVMValueRef x);
 LLVMValueRef emit_erf(EmitCode *c, LLVMValueRef x);
 

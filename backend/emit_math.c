@@ -58,6 +58,11 @@ static LLVMValueRef at_least(const Math *m, LLVMValueRef x, double bound)
     return LLVMBuildSelect(m->c->b, beyond, real(m, bound), x, "");
 }
 
+static double shifter(const Math *m) /* 1.5 * 2^(mantissa bits) */
+{
+    return m->f64 ? 6755399441055744.0 : 12582912.0;
+}
+
 /* 2^k for an integer k within the normal exponents. */
 static LLVMValueRef power_of_two(const Math *m, LLVMValueRef k)
 {
@@ -82,28 +87,56 @@ static const double exp_f64[] = {2.09147947658110258e-9,
                                  0.166666666666666711,
                                  0.5};
 
-/* x = k ln 2 + r, e^x = 2^k e^r; 2^k in two factors, so that denormal results round once. */
+/* x = k ln 2 + r: gives e^r, within [0.7, 1.42], and k where adding 1.5 * 2^(mantissa bits) rounds
+ * to an integer and leaves it: in the low bits. */
+static LLVMValueRef exp_of_rest(const Math *m, LLVMValueRef x, LLVMValueRef *out_shifted)
+{
+    LLVMBuilderRef b = m->c->b;
+    double ln2_high = m->f64 ? 0x1.62e42fefa38p-1 : 0x1.62e4p-1;
+    double ln2_low = m->f64 ? 0x1.ef35793c7673p-45 : 0x1.7f7d1cf79abcap-20;
+    LLVMValueRef shift = real(m, shifter(m));
+    LLVMValueRef shifted = emit_fma(m->c, x, real(m, 1.4426950408889634074), shift);
+    LLVMValueRef whole = LLVMBuildFSub(b, shifted, shift, "");
+    LLVMValueRef r = emit_fma(m->c, whole, real(m, -ln2_high), x);
+    r = emit_fma(m->c, whole, real(m, -ln2_low), r);
+    LLVMValueRef p = m->f64 ? POLYNOMIAL(m, r, exp_f64) : POLYNOMIAL(m, r, exp_f32);
+    LLVMValueRef y = emit_fma(m->c, LLVMBuildFMul(b, r, r, ""), p, r);
+    y = LLVMBuildFAdd(b, y, real(m, 1), "");
+    *out_shifted = LLVMBuildBitCast(b, shifted, m->bits, "");
+    return y;
+}
+
+/* e^x = 2^k e^r; 2^k in two factors, so that denormal results round once. */
 LLVMValueRef emit_exp(EmitCode *c, LLVMValueRef x)
 {
     Math m = math_of(c, x);
     LLVMBuilderRef b = c->b;
-    /* adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it in the low bits */
-    double shifter = m.f64 ? 6755399441055744.0 : 12582912.0;
-    double ln2_high = m.f64 ? 0x1.62e42fefa38p-1 : 0x1.62e4p-1;
-    double ln2_low = m.f64 ? 0x1.ef35793c7673p-45 : 0x1.7f7d1cf79abcap-20;
+    LLVMValueRef shifted;
     x = at_least(&m, at_most(&m, x, m.f64 ? 710 : 89), m.f64 ? -746 : -104);
-    LLVMValueRef shifted = emit_fma(c, x, real(&m, 1.4426950408889634074), real(&m, shifter));
-    LLVMValueRef whole = LLVMBuildFSub(b, shifted, real(&m, shifter), "");
-    LLVMValueRef r = emit_fma(c, whole, real(&m, -ln2_high), x);
-    r = emit_fma(c, whole, real(&m, -ln2_low), r);
-    LLVMValueRef p = m.f64 ? POLYNOMIAL(&m, r, exp_f64) : POLYNOMIAL(&m, r, exp_f32);
-    LLVMValueRef y = emit_fma(c, LLVMBuildFMul(b, r, r, ""), p, r);
-    y = LLVMBuildFAdd(b, y, real(&m, 1), "");
-    LLVMValueRef k = LLVMBuildSub(b, LLVMBuildBitCast(b, shifted, m.bits, ""),
-                                  LLVMConstBitCast(real(&m, shifter), m.bits), "");
+    LLVMValueRef y = exp_of_rest(&m, x, &shifted);
+    LLVMValueRef k = LLVMBuildSub(b, shifted, LLVMConstBitCast(real(&m, shifter(&m)), m.bits), "");
     LLVMValueRef half = LLVMBuildAShr(b, k, emit_int(m.bits, 1), "");
     y = LLVMBuildFMul(b, y, power_of_two(&m, half), "");
     return LLVMBuildFMul(b, y, power_of_two(&m, LLVMBuildSub(b, k, half, "")), "");
+}
+
+/* |k| <= 124, so that e^r and the result are normal and the product is exact: k is added to the
+ * exponent. The shift leaves nothing of what k stands on, whose low 9 bits are zero. */
+LLVMValueRef emit_exp_normal(EmitCode *c, LLVMValueRef x)
+{
+    Math m = math_of(c, x);
+    LLVMBuilderRef b = c->b;
+    LLVMValueRef shifted, y = exp_of_rest(&m, x, &shifted);
+    LLVMValueRef k = LLVMBuildShl(b, shifted, emit_int(m.bits, 23), "");
+    LLVMValueRef bits = LLVMBuildAdd(b, LLVMBuildBitCast(b, y, m.bits, ""), k, "");
+    return LLVMBuildBitCast(b, bits, m.type, "");
+}
+
+LLVMValueRef emit_sigmoid(EmitCode *c, LLVMValueRef x)
+{
+    Math m = math_of(c, x);
+    LLVMValueRef e = emit_exp(c, LLVMBuildFMul(c->b, real(&m, -1), x, ""));
+    return LLVMBuildFDiv(c->b, real(&m, 1), LLVMBuildFAdd(c->b, real(&m, 1), e, ""), "");
 }
 
 /* (tanh(x) / x - 1) / x^2 over x^2, |x| <= 0.625 */

@@ -15,6 +15,7 @@
     }
 N1(sqrt)
 N1(exp)
+N1(sigmoid)
 N1(tanh)
 N1(erf)
 N1(row_sum)
@@ -102,14 +103,9 @@ static void rule_slice(EmitRule *r)
 
 /* -- activations: fn and its derivative -- */
 
-static EmitNode sigmoid(EmitRule *r, EmitNode x)
-{
-    return f_div(r, number(r, 1), f_add(r, number(r, 1), f_exp(r, negate(r, x))));
-}
-
 static EmitNode sigmoid_grad(EmitRule *r, EmitNode x)
 {
-    EmitNode s = sigmoid(r, x);
+    EmitNode s = f_sigmoid(r, x);
     return f_mul(r, s, f_sub(r, number(r, 1), s));
 }
 
@@ -132,12 +128,12 @@ static EmitNode relu_grad(EmitRule *r, EmitNode x)
 /* x sigmoid(k x), and its derivative s + k x s (1 - s). */
 static EmitNode swish(EmitRule *r, EmitNode x, double k)
 {
-    return f_mul(r, x, sigmoid(r, f_mul(r, number(r, k), x)));
+    return f_mul(r, x, f_sigmoid(r, f_mul(r, number(r, k), x)));
 }
 
 static EmitNode swish_grad(EmitRule *r, EmitNode x, double k)
 {
-    EmitNode kx = f_mul(r, number(r, k), x), s = sigmoid(r, kx);
+    EmitNode kx = f_mul(r, number(r, k), x), s = f_sigmoid(r, kx);
     EmitNode slope = f_mul(r, s, f_sub(r, number(r, 1), s));
     return f_fma(r, kx, slope, s);
 }
@@ -175,12 +171,12 @@ static EmitNode gelu_2u(EmitRule *r, EmitNode x)
 
 static EmitNode gelu_tanh(EmitRule *r, EmitNode x)
 {
-    return f_mul(r, x, sigmoid(r, gelu_2u(r, x)));
+    return f_mul(r, x, f_sigmoid(r, gelu_2u(r, x)));
 }
 
 static EmitNode gelu_tanh_grad(EmitRule *r, EmitNode x)
 {
-    EmitNode s = sigmoid(r, gelu_2u(r, x)), xx = f_mul(r, x, x);
+    EmitNode s = f_sigmoid(r, gelu_2u(r, x)), xx = f_mul(r, x, x);
     EmitNode du = f_fma(r, number(r, 3 * gelu_2k * gelu_cubic), xx, number(r, gelu_2k));
     EmitNode slope = f_mul(r, s, f_sub(r, number(r, 1), s));
     return f_fma(r, f_mul(r, x, du), slope, s);
@@ -215,7 +211,7 @@ static EmitNode activation(EmitRule *r, EmitNode x, bool derivative)
         {"gelu_erf", gelu_erf, gelu_erf_grad},
         {"quick_gelu", quick_gelu, quick_gelu_grad},
         {"silu", silu, silu_grad},
-        {"sigmoid", sigmoid, sigmoid_grad},
+        {"sigmoid", f_sigmoid, sigmoid_grad},
         {"tanh", f_tanh, tanh_grad},
         {"relu", relu, relu_grad},
     };

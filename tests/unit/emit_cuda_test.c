@@ -165,6 +165,66 @@ static void every_graph(void **state)
     device_free(&d);
 }
 
+/* -- sigmoid's short way -- */
+
+/* A reciprocal's neighbours on both sides become the nearest, but for one mantissa: whatever the
+ * approximation gives of the two, the result is a division's. */
+static void reciprocals_are_exact(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0x3f800001; bits < 0x3fffffff; bits++) {
+        float x, other;
+        memcpy(&x, &bits, 4);
+        float exact = 1 / x, error = fmaf(-x, exact, 1);
+        other = nextafterf(exact, error > 0 ? 2.0f : 0.0f);
+        if (fmaf(exact, error, exact) != exact || fmaf(other, fmaf(-x, other, 1), other) != exact)
+            fail_msg("1 / %.9g", (double)x);
+    }
+}
+
+/* Bit patterns of every class, and the last ones before the long way: device against CPU. */
+static void sigmoids_are_the_cpus(void **state)
+{
+    enum { N = 1 << 18, NEAR = 1 << 10 };
+    static const int64_t widths[] = {N, N - 1};
+    static Program programs[2][2];
+    static Device d;
+    (void)state;
+    device_init(&d);
+    for (uint32_t i = 0; i < 4; i++) {
+        Program *p = &programs[i / 2][i % 2];
+        program_init(p, &d.cpu, true);
+        IrValue x = operand(p, "x", DTYPE_F32, 1, &widths[i / 2]);
+        uint32_t *bits = address(p, x);
+        for (uint32_t k = 0; k < N - 1; k++)
+            bits[k] = k < NEAR    ? 0xc2ac0000 + k - NEAR / 2 /* -86 */
+                      : k < N / 2 ? k << 15 | rt_random_mix(k) >> 17
+                                  : (k % 2) << 31 | (0x3c000000 + (k << 9) % 0x7000000);
+        IrOpArgs args = {.kind = IR_OP_act,
+                         .in = &x,
+                         .n_in = 1,
+                         .attrs = {"fn"},
+                         .values = {{.sym = sym(p->s, "sigmoid")}}};
+        want(p, one(p, op(p, args)));
+        device_compile(&d, p);
+    }
+    device_load(&d);
+    const char *x_name = sym(d.cpu.s, "x");
+    for (uint32_t i = 0; i < 2; i++) {
+        program_run(&programs[i][0], &d.cpu);
+        device_run(&d, &programs[i][1]);
+        const uint32_t *x = address(&programs[i][0], ir_value_find(programs[i][0].g, x_name));
+        const uint32_t *y[] = {address(&programs[i][0], programs[i][0].wanted[0]),
+                               address(&programs[i][1], programs[i][1].wanted[0])};
+        for (uint32_t k = 0; k < N - 1; k++)
+            if (y[0][k] != y[1][k])
+                fail_msg("sigmoid of %08x is %08x and should be %08x", x[k], y[1][k], y[0][k]);
+        free(programs[i][0].memory);
+        free(programs[i][1].memory);
+    }
+    device_free(&d);
+}
+
 /* -- the order of sums -- */
 
 /* A thread's groups of lanes in order; then threads t and t ^ 16, t ^ 8 ...; then warps in order.
@@ -562,6 +622,8 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_graph),
+        cmocka_unit_test(reciprocals_are_exact),
+        cmocka_unit_test(sigmoids_are_the_cpus),
         cmocka_unit_test(row_sums_match_plain_c),
         cmocka_unit_test(column_sums_match_plain_c),
         cmocka_unit_test(views_match_contiguous_tensors),

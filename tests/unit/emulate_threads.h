@@ -4,6 +4,7 @@
 #ifndef TESTS_UNIT_EMULATE_THREADS_H
 #define TESTS_UNIT_EMULATE_THREADS_H
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ void emulated_barrier0(void);
 float emulated_shfl_sync_bfly_f32(int32_t mask, float x, int32_t distance, int32_t clamp);
 int32_t emulated_ff2bf16x2_rn(float high, float low);
 int16_t emulated_f2bf16_rn(float x);
+float emulated_rcp_approx_ftz_f(float x);
 
 static void emulated_wait(const uint32_t *count, uint32_t target)
 {
@@ -98,6 +100,21 @@ int16_t emulated_f2bf16_rn(float x)
 int32_t emulated_ff2bf16x2_rn(float high, float low)
 {
     return (int32_t)((uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low));
+}
+
+/* 1 / x or, in half of the cases, the neighbour on the other side of the exact value, so that it is
+ * off by less than a unit in the last place. A mantissa of ones has to be exact: it is the one that
+ * a step of Newton's does not mend, so a device whose `rcp.rn` is exact has it exact, too. */
+float emulated_rcp_approx_ftz_f(float x)
+{
+    uint32_t x_bits, y_bits;
+    float y = 1 / x, error = fmaf(-x, y, 1);
+    memcpy(&x_bits, &x, 4);
+    memcpy(&y_bits, &y, 4);
+    if (x_bits * 0x9e3779b1u >> 31 && error != 0 && (x_bits & 0x7fffff) != 0x7fffff)
+        y_bits += error > 0 ? 1u : -1u;
+    memcpy(&y, &y_bits, 4);
+    return y;
 }
 
 static void emulated_start(void)
