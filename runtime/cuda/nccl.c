@@ -193,7 +193,7 @@ static Status use_groups(RtCuda *cuda)
     Status status = STATUS_OK;
     rt_guard_begin(&ranks->guard, "linking the ranks' devices", ranks->world->timeout_s);
     for (uint64_t i = 0; i < cuda->plan->n_comms && status == STATUS_OK; i++) {
-        if (ranks->owned[i] && ranks->groups[i].n * LINK_BYTES <= cuda->arena.bytes)
+        if (ranks->owned[i] && ranks->groups[i].n * LINK_BYTES <= cuda->plan->header->arena_bytes)
             status = use_group(cuda, &ranks->groups[i], ranks->comms[i]);
         if (ranks->peers.direct[i] && status == STATUS_OK)
             status = rt_peers_meet(cuda, &ranks->groups[i], RT_MEET_READY);

@@ -91,7 +91,7 @@ typedef struct Card { /* what the others have to know of a rank */
     RtHandoverName name;
     char machine[40];
     uint64_t arena_bytes;
-    uint32_t wanted, pad;
+    uint32_t wanted, has_peers;
 } Card;
 
 typedef struct Verdict { /* empty: all is well */
@@ -208,7 +208,9 @@ static void export_arena(Opening *o)
 static Status gather_cards(Opening *o)
 {
     const RtCuda *cuda = o->cuda;
-    Card own = {.arena_bytes = cuda->arena.bytes, .wanted = cuda->ranks->peers.wanted};
+    Card own = {.arena_bytes = cuda->arena.bytes,
+                .wanted = cuda->ranks->peers.wanted,
+                .has_peers = rt_peers_used(cuda)};
     read_machine(own.machine, sizeof own.machine);
     o->socket = rt_handover_open(&own.name);
     if (o->socket < 0)
@@ -218,12 +220,15 @@ static Status gather_cards(Opening *o)
     return STATUS_OK;
 }
 
-static bool all_want(const Opening *o)
+/* All want it, and for some there is something to copy. */
+static bool is_asked_for(const Opening *o)
 {
-    bool want = true;
-    for (uint32_t r = 0; r < o->all.n; r++)
+    bool want = true, have = false;
+    for (uint32_t r = 0; r < o->all.n; r++) {
         want &= o->card[r].wanted != 0;
-    return want;
+        have |= o->card[r].has_peers != 0;
+    }
+    return want && have;
 }
 
 static void send_arena(Opening *o)
@@ -285,7 +290,7 @@ static Status open_peers(Opening *o, bool *out_well)
     export_arena(o);
     TRY(try_flags(o));
     TRY(gather_cards(o));
-    if (!all_want(o))
+    if (!is_asked_for(o))
         return STATUS_OK;
     send_arena(o);
     TRY(gather_verdicts(o, verdicts, out_well));

@@ -123,6 +123,14 @@ def falls_back(what, why, exe, world, **env):
     print(what + ": " + re.search(pattern, text).group())
 
 
+def nothing_to_copy(exe, world):
+    """Without data-parallel ranks nothing is said of memory that cannot be shared."""
+    done, text = start(exe, world, [], {"FAKE_CUDA": "unshared"})
+    if done.returncode or "record: exchanges" in text:
+        check.fail("nothing to copy: exit %d: %s" % (done.returncode, text))
+    print("ok nothing to copy")
+
+
 def refused(what, pattern, exe, world, *options, **env):
     done, text = start(exe, world, options, env)
     ranks_faults.demand(what, pattern, text)
@@ -172,6 +180,12 @@ def faults(build, folder, seq, work):
     falls_back("memory is not shared", unshared, exe, world, FAKE_CUDA="unshared")
     unmapped = "the driver does not map rank [12]'s memory"
     falls_back("memory is not mapped", unmapped, exe, world, FAKE_CUDA="no_import")
+    alone = [s for s in sets if "batch_size" not in s] + [
+        "step_scheduler.global_batch_size=1",
+        "step_scheduler.local_batch_size=1",
+        "distributed.tp_size=2",
+    ]
+    nothing_to_copy(compile_step(build, work + "/tp.step", 2, alone), 2)
     # what does not come makes the device hang, as a real one does
     use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
     for transport, mode in (("mpi", "unshared"), ("tcp", "")):
