@@ -140,7 +140,8 @@ static Status compare(RtWorld *world, uint64_t hash)
  * they are told where. */
 static Status meet(RtWorld *world, Launch launch)
 {
-    if (launch == LAUNCH_MPI && (!getenv("MASTER_PORT") || rt_mpi_is_there()))
+    bool told = getenv("MASTER_ADDR") && getenv("MASTER_PORT");
+    if (launch == LAUNCH_MPI && (!told || rt_mpi_is_there()))
         return rt_mpi_open(world);
     world->rank = (uint32_t)rank_of(launch);
     return rt_tcp_open(world);
