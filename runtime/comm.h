@@ -135,6 +135,13 @@ static inline bool rt_is_first(const RtWorld *world)
     return !world || world->rank == 0;
 }
 
+/* Do all members of a communicator take part in the kernel? */
+static inline bool rt_is_collective(uint32_t kernel)
+{
+    return kernel == PLAN_KERNEL_all_gather || kernel == PLAN_KERNEL_reduce_scatter ||
+           kernel == PLAN_KERNEL_all_reduce;
+}
+
 /* -- for the transports -- */
 
 extern const RtTransport rt_transport_mpi, rt_transport_tcp;

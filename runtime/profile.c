@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "runtime/comm.h"
 #include "runtime/json.h"
 #include "runtime/plan_shapes.h"
 #include "runtime/safetensors.h"
@@ -125,9 +126,7 @@ Status rt_profile_write(Session *s, const RtPlan *plan, const RtProfile *profile
 
 static bool is_exchange(uint32_t kernel)
 {
-    return kernel == PLAN_KERNEL_send || kernel == PLAN_KERNEL_recv ||
-           kernel == PLAN_KERNEL_all_gather || kernel == PLAN_KERNEL_reduce_scatter ||
-           kernel == PLAN_KERNEL_all_reduce;
+    return kernel == PLAN_KERNEL_send || kernel == PLAN_KERNEL_recv || rt_is_collective(kernel);
 }
 
 void rt_profile_work(const RtPlan *plan, const RtProfile *profile, int64_t *out_work,

@@ -1,5 +1,6 @@
 #include "runtime/cuda/streams.h"
 
+#include "runtime/comm.h"
 #include "runtime/plan_shapes.h"
 
 /* -- what touches what -- */
@@ -74,7 +75,7 @@ Status rt_cuda_streams_plan(RtCuda *cuda, RtCudaExec *exec)
     uint32_t known[2] = {0, 0}; /* by stream: launches of the other that it has waited for */
     for (uint32_t i = 0; i < exec->n_launches; i++) {
         exec->launches[i].exchange =
-            rt_cuda_is_exchange(exec->instrs[exec->launches[i].first].kernel);
+            rt_is_collective(exec->instrs[exec->launches[i].first].kernel);
         exec->n_exchanges += exec->launches[i].exchange;
     }
     if (!exec->n_exchanges || !cuda->ranks)

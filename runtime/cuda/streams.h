@@ -6,13 +6,6 @@
 
 #include "runtime/cuda/exec.h"
 
-/* Does the kernel exchange something with other ranks? */
-static inline bool rt_cuda_is_exchange(uint32_t kernel)
-{
-    return kernel == PLAN_KERNEL_all_gather || kernel == PLAN_KERNEL_reduce_scatter ||
-           kernel == PLAN_KERNEL_all_reduce;
-}
-
 /* Decides which launches run on which stream and wait for which, and makes the events. */
 Status rt_cuda_streams_plan(RtCuda *cuda, RtCudaExec *exec);
 void rt_cuda_streams_release(RtCuda *cuda, RtCudaExec *exec);
