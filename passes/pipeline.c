@@ -16,8 +16,8 @@ Status pass_pipeline(PassManager *p)
 
     /* MODEL to STEP. Casts are ops before regions are marked, so that a replay repeats them. No
      * cse may run between autodiff and the end: it would merge replays with their originals and
-     * undo the recompute. Which pointwise ops have
-     * operands that are kept is known once the saved set is. */
+     * undo the recompute. Which pointwise ops have operands that are kept is known once the saved
+     * set is. */
     TRY(pass_run(p, PASS_precision));
     TRY(pass_run(p, PASS_recompute));
     TRY(pass_run(p, PASS_autodiff));
