@@ -70,7 +70,7 @@ Status rt_peers_meet(RtCuda *cuda, const RtGroup *group, RtMeeting meeting)
                     .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                     .address = flag,
                     .value = 1,
-                    .flags = CU_STREAM_WAIT_VALUE_EQ};
+                    .flags = cuda->ranks->peers.wait};
         }
     return rt_cuda_result(cuda, cuda->driver.StreamBatchMemOp(cuda->stream, n, op, 0), exchanging);
 }
@@ -175,10 +175,25 @@ static bool can_be_captured(RtCuda *cuda, CUstreamBatchMemOpParams *op, uint32_t
     return taken && ended;
 }
 
+/* What a peer has written before its flag is there once the flag is: devices that may put such
+ * writes into another order say so by what they can flush. */
+static Status choose_wait(RtCuda *cuda)
+{
+    int flushes = 0;
+    TRY(rt_cuda_result(cuda,
+                       cuda->driver.DeviceGetAttribute(
+                           &flushes, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, cuda->device),
+                       "asking for the device's properties"));
+    cuda->ranks->peers.wait =
+        CU_STREAM_WAIT_VALUE_EQ | (flushes ? (unsigned)CU_STREAM_WAIT_VALUE_FLUSH : 0);
+    return STATUS_OK;
+}
+
 /* Whether the device waits for a word and writes one by a stream's order. */
 static Status try_flags(Opening *o)
 {
     RtCuda *cuda = o->cuda;
+    TRY(choose_wait(cuda));
     CUdeviceptr flag =
         word(cuda->ranks->peers.flags, flag_of(cuda, RT_MEET_READY, cuda->ranks->world->rank));
     CUstreamBatchMemOpParams op[2] = {{0}};
@@ -188,7 +203,7 @@ static Status try_flags(Opening *o)
         (struct CUstreamMemOpWaitValueParams_st){.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                  .address = flag,
                                                  .value = 1,
-                                                 .flags = CU_STREAM_WAIT_VALUE_EQ};
+                                                 .flags = cuda->ranks->peers.wait};
     if (cuda->driver.StreamBatchMemOp(cuda->stream, 2, op, 0) || !can_be_captured(cuda, op, 2))
         say_why(o, "the driver has no waits of a stream for memory");
     return clear_flags(cuda);

@@ -15,6 +15,7 @@ typedef struct RtPeers {
     bool *direct;        /* by the plan's communicators: exchanged by copies */
     RtCudaMapped *arena; /* by rank; all zero: not mapped */
     CUdeviceptr flags;   /* behind the plan's arena */
+    unsigned wait;       /* how a stream waits for one: CUstreamWaitValue_flags */
 } RtPeers;
 
 typedef enum RtMeeting {
