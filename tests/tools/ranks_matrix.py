@@ -5,8 +5,8 @@ once (ranks.py says what holds on each), or on all legal meshes, in f64 too.
   ranks_matrix.py STEPC FIXTURE SEQ WORK_DIR [pipelines] [all [PART/PARTS]]
   ranks_matrix.py list FIXTURE [pipelines] [all [PART/PARTS]]      prints the meshes
 
-`pipelines` are meshes with stages, else there are none; for pairs, with two or three, and tp of two
-at most. PART/PARTS: every PARTS-th mesh, with all of its runs.
+`pipelines` are meshes with stages, else there are none; for pairs, with two or three, and tp and dp
+of two at most. PART/PARTS: every PARTS-th mesh, with all of its runs.
 """
 
 import itertools
@@ -36,7 +36,7 @@ PIPELINES = dict(
     schedule=["1f1b", "gpipe", "interleaved_1f1b", "zero_bubble"],
     transport=["tcp", "mpi"],  # where either will do, the one that starts sooner
 )
-FEWER = dict(PIPELINES, tp=[1, 2], stages=[2, 3])  # where not all are asked for
+FEWER = dict(PIPELINES, dp=[1, 2], tp=[1, 2], stages=[2, 3])  # where not all are asked for
 CHUNKS = 2  # of a stage, where stages are interleaved
 
 
