@@ -133,7 +133,7 @@ bool ir_shape_linear(IrShapeCall *call)
     }
     IrTypeInfo y = *x;
     y.dim[y.rank - 1] = *out;
-    ir_shape_out(call, 0, y, false);
+    ir_shape_out(call, 0, y, true);
     return true;
 }
 

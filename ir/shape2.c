@@ -140,7 +140,7 @@ bool ir_shape_lm_loss_grad(IrShapeCall *call)
     if (!ir_shape_same_dims(lse, ir_shape_in(call, TARGETS)))
         return ir_shape_fail(call, "`lse` is %s but must be one number per target, %s",
                              ir_shape_text(call, LSE), ir_shape_text(call, TARGETS));
-    ir_shape_out(call, 0, *ir_shape_in(call, H), false);
+    ir_shape_out(call, 0, *ir_shape_in(call, H), true);
     ir_shape_out(call, 1, *ir_shape_in(call, W), true);
     return true;
 }
@@ -157,7 +157,7 @@ bool ir_shape_linear_grad_x(IrShapeCall *call)
                              ir_shape_text(call, 1));
     IrTypeInfo dx = *dy;
     dx.dim[dx.rank - 1] = w->dim[in_out ? 0 : 1];
-    ir_shape_out(call, 0, dx, false);
+    ir_shape_out(call, 0, dx, true);
     return true;
 }
 

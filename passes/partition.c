@@ -189,10 +189,10 @@ static Sym with_suffix(const Site *s, Sym name, const char *suffix)
 }
 
 /* By `group` ranks each; 0: over all of them. */
-static IrValue sum_everywhere(Site *s, IrValue v, Sym name, int64_t group)
+static IrValue sum_everywhere(Site *s, IrValue v, Sym name, IrType type, int64_t group)
 {
     IrOpArgs args = {.kind = IR_OP_all_reduce, .in = &v, .n_in = 1, .name = name};
-    args.out[0] = ir_value_type(s->g, v);
+    args.out[0] = type;
     args.attrs[0] = "comm";
     args.values[0].sym = sym(s->p->c->s, "tp");
     args.attrs[1] = "ranks";
@@ -203,21 +203,33 @@ static IrValue sum_everywhere(Site *s, IrValue v, Sym name, int64_t group)
     return ir_out(s->g, ir_build(&s->b, &args), 0);
 }
 
-/* The sum takes the value's name and its readers; the value becomes NAME.part, and its replay
- * the replay of that. Of all tokens each rank gets the sums of its own, where it has its own. */
-static IrValue sum_result(Site *s, IrValue v, int64_t group)
+/* A rank's share of a sum is f32 at least, so that the sum is rounded once, as on one rank. */
+static IrType share_type(const Site *s, IrValue v)
+{
+    IrTypeInfo info = *ir_type_info(s->g->m, ir_value_type(s->g, v));
+    if (dtype_bytes(info.dtype) < dtype_bytes(DTYPE_F32))
+        info.dtype = DTYPE_F32;
+    return ir_type(s->g->m, &info);
+}
+
+/* The sum takes the value's name, type and readers; the value becomes NAME.part of type `share`,
+ * and its replay the replay of that. Of all tokens each rank gets the sums of its own, where it has
+ * its own. */
+static IrValue sum_result(Site *s, IrValue v, IrType share, int64_t group)
 {
     Tokens *tokens = s->p->tokens;
     IrGraph *g = s->g;
     Sym name = ir_value(g, v)->name, re = ir_op(g, s->op)->re;
+    IrType type = ir_value_type(g, v);
     ir_value_rename(g, v, ir_value_fresh_name(g, with_suffix(s, name, "part")));
+    ir_value(g, v)->type = share;
     if (re)
         ir_op(g, s->op)->re = with_suffix(s, re, "part");
     s->b.re = re;
     uint32_t first = s->b.at;
-    IrValue sum = tokens && !group && tokens_lead(tokens, ir_value_type(g, v))
-                      ? tokens_scatter(tokens, &s->b, v, name, re)
-                      : sum_everywhere(s, v, name, group);
+    IrValue sum = tokens && !group && tokens_lead(tokens, type)
+                      ? tokens_scatter(tokens, &s->b, v, name, re, type)
+                      : sum_everywhere(s, v, name, type, group);
     ir_replace_uses(g, v, sum);
     ir_set_in(g, g->order.at[first], 0, v);
     s->b.re = NULL;
@@ -272,11 +284,11 @@ static void split_sum(Site *s)
     if (sums_divided(s)) {
         if (bias.i)
             ir_set_in(s->g, s->op, 2, (IrValue){0});
-        IrValue sum = sum_result(s, y, 0);
+        IrValue sum = sum_result(s, y, share_type(s, y), 0);
         if (bias.i)
             add_bias(s, sum, bias);
     } else if (weight_gradient && sharing_ranks(s) > 1) {
-        sum_result(s, y, sharing_ranks(s));
+        sum_result(s, y, share_type(s, y), sharing_ranks(s));
     }
 }
 
@@ -332,7 +344,8 @@ static void split_embed(Site *s)
 {
     IrValue in[] = {ir_in(s->g, s->op, 0), ir_in(s->g, s->op, 1)};
     IrOpArgs args = {.kind = IR_OP_embed_part, .in = in, .n_in = 2};
-    sum_result(s, ir_out(s->g, replace_op(s, &args, ir_value_type(s->g, in[0])), 0), 0);
+    IrValue y = ir_out(s->g, replace_op(s, &args, ir_value_type(s->g, in[0])), 0);
+    sum_result(s, y, ir_value_type(s->g, y), 0); /* a row of one rank, and zeros */
 }
 
 static void split_embed_grad(Site *s)
@@ -399,9 +412,9 @@ static void split_loss_grad(Site *s)
     IrOpArgs args = {.kind = IR_OP_lm_loss_part_grad, .in = in, .n_in = 5};
     for (uint32_t i = 0; i < 2; i++)
         args.out[i] = ir_value_type(g, ir_out(g, s->op, i));
-    IrOp op = replace_op(s, &args, ir_value_type(g, in[2]));
-    if (is_read(g, ir_out(g, op, 0)))
-        sum_result(s, ir_out(g, op, 0), 0);
+    IrValue dh = ir_out(g, replace_op(s, &args, ir_value_type(g, in[2])), 0);
+    if (is_read(g, dh))
+        sum_result(s, dh, share_type(s, dh), 0);
 }
 
 /* -- the walk -- */
@@ -462,8 +475,10 @@ static const char *why_not(const IrGraph *g, IrOp op)
 /* Each rank has summed over its own tokens. */
 static void sum_over_tokens(Site *s)
 {
-    for (uint32_t i = 0; i < ir_op(s->g, s->op)->n_out; i++)
-        sum_result(s, ir_out(s->g, s->op, i), 0);
+    for (uint32_t i = 0; i < ir_op(s->g, s->op)->n_out; i++) {
+        IrValue y = ir_out(s->g, s->op, i);
+        sum_result(s, y, share_type(s, y), 0);
+    }
 }
 
 static void split_graph(Partition *p, IrGraph *g)

@@ -337,9 +337,9 @@ TokensMode tokens_prepare(Tokens *t, IrGraph *g, uint32_t *at, bool reads_whole)
     return mode;
 }
 
-IrValue tokens_scatter(Tokens *t, IrBuilder *b, IrValue v, Sym name, Sym re)
+IrValue tokens_scatter(Tokens *t, IrBuilder *b, IrValue v, Sym name, Sym re, IrType sum)
 {
-    IrType out = divide(t, ir_value_type(b->g, v));
+    IrType out = divide(t, sum);
     if (t->part * t->tp != t->n) {
         b->re = re ? with_suffix(t, re, "padded") : NULL;
         v = build(t, b, IR_OP_flat_pack, v, with_suffix(t, name, "padded"),

@@ -30,8 +30,8 @@ TokensMode tokens_prepare(Tokens *t, IrGraph *g, uint32_t *at, bool reads_whole)
 /* Has the type all tokens, `[batch,seq,...]`? */
 bool tokens_lead(const Tokens *t, IrType type);
 
-/* The sum over tp of what each rank has made of all tokens, divided. `re`: what it replays, or
- * NULL. */
-IrValue tokens_scatter(Tokens *t, IrBuilder *b, IrValue v, Sym name, Sym re);
+/* The sum over tp of what each rank has made of all tokens, divided; `sum`: its type undivided.
+ * `re`: what it replays, or NULL. */
+IrValue tokens_scatter(Tokens *t, IrBuilder *b, IrValue v, Sym name, Sym re, IrType sum);
 
 #endif

@@ -9,9 +9,9 @@ the saved weights' too: recompute off where it is on, and what the mesh's keys a
       first mesh's own eight steps, interrupted or not: same bits
 
 MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: local=N rows per
-micro-batch, dtype=float32|float64, recompute=POLICY or pointwise, transport=tcp|mpi, twice=1 (over
-the other transport), check=1. Meshes that differ only in the last four are built and run once each,
-and the first is compared with one rank.
+micro-batch, dtype=float32|bfloat16|float64, recompute=POLICY or pointwise, transport=tcp|mpi,
+twice=1 (over the other transport), check=1. Meshes that differ only in the last four are built and
+run once each, and the first is compared with one rank.
 """
 
 import collections
@@ -33,6 +33,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n"]
 Bounds = collections.namedtuple("Bounds", "first_loss loss first_norm norm grads saved")
 BOUNDS = {
     "float32": Bounds(1e-5, 1e-4, 1e-4, 1e-3, 1e-4, 1e-3),
+    "bfloat16": Bounds(1e-3, 1e-2, 1e-2, 1e-1, 2e-2, 1e-2),
     "float64": Bounds(1e-13, 1e-12, 1e-12, 1e-9, 1e-12, 1e-9),  # docs/ranks.md, "Rounding"
 }
 
