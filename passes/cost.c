@@ -185,7 +185,8 @@ static const struct {
 #undef TARGET
 };
 
-/* In a ring each member hands on all parts but one; a sum goes round twice. */
+/* In a ring each member hands on all parts but one; a sum goes round twice, as operand and as
+ * result. */
 double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op)
 {
     IrOpKind kind = ir_op_kind(g, op);
@@ -196,8 +197,10 @@ double pass_cost_exchange(PassTarget target, const IrGraph *g, IrOp op)
     double bytes = (double)ir_type_bytes(g->m, ir_value_type(g, ir_in(g, op, 0)));
     if (kind == IR_OP_all_gather)
         bytes *= ranks;
-    if (kind == IR_OP_all_reduce || kind == IR_OP_all_reduce_state)
-        rounds *= 2;
+    if (kind == IR_OP_all_reduce)
+        bytes += (double)ir_type_bytes(g->m, ir_value_type(g, ir_out(g, op, 0)));
+    if (kind == IR_OP_all_reduce_state)
+        bytes *= 2;
     bool beside = g->m->exchanges_beside && !near && !sends;
     return rates[target].latency +
            bytes * (sends ? 1 : rounds) / (near ? rates[target].near : rates[target].link) *

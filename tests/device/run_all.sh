@@ -2,8 +2,8 @@
 # Runs on a machine with a GPU what prepare.sh has built, and prints a table. Builds nothing.
 #   tests/device/run_all.sh [DIR [WHAT...]]
 #   DIR:  prepare.sh's OUT
-#   WHAT: tests f32 bf16 same full (the default), sanitize, or STEP.step ARGUMENTS..., one of the
-#         executables by hand
+#   WHAT: tests f32 bf16 same full (the default), memcheck racecheck (compute-sanitizer's tools), or
+#         STEP.step ARGUMENTS..., one of the executables by hand
 # $OUT, or a folder in /tmp, gets the logs. Exit 0: every row is ok.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -53,25 +53,30 @@ tests() {
     done
 }
 
-# The own kernels' tests under compute-sanitizer, side by side. A test asks each module for a kernel
-# by its name: what is not there is no error.
+# The own kernels' tests under one of compute-sanitizer's tools, side by side. A test asks each module
+# for a kernel by its name: what is not there is no error.
 sanitize() {
     attention="group attention --size"
-    for tool in memcheck racecheck; do
-        for part in "group embed" "group loss" "group optimizer" "group reduce" "group tables" \
-            "group ranks" "$attention 40" "$attention 64" "$attention 96" "$attention 128" \
-            "$attention 256" "$attention 512"; do
-            # shellcheck disable=SC2086
-            compute-sanitizer --tool $tool --report-api-errors no "$dir/tests/device_kernels" \
-                --small --$part --seconds "${SANITIZE_SECONDS:-400}" \
-                >"$out/sanitize.$tool.${part##* }.log" 2>&1 &
-        done
-        wait
+    for part in "group embed" "group loss" "group optimizer" "group reduce" "group tables" \
+        "group ranks" "$attention 40" "$attention 64" "$attention 96" "$attention 128" \
+        "$attention 256" "$attention 512"; do
+        # shellcheck disable=SC2086
+        compute-sanitizer --tool "$1" --report-api-errors no "$dir/tests/device_kernels" \
+            --small --$part --seconds "${SANITIZE_SECONDS:-400}" >"$out/$1.${part##* }.log" 2>&1 &
     done
-    for log in "$out"/sanitize.*.log; do
+    wait
+    for log in "$out/$1".*.log; do
         grep -q ' 0 failed' "$log" && grep -q 'SUMMARY: 0 ' "$log"
         row "$(basename "$log" .log)" $? "$(last_line "$log")"
     done
+}
+
+memcheck() {
+    sanitize memcheck
+}
+
+racecheck() {
+    sanitize racecheck
 }
 
 f32() {
