@@ -45,6 +45,7 @@ static const struct {
     {IR_VARIADIC, "its last operand repeats"},
     {IR_TUPLE, "all results are the model's, none is a residual"},
     {IR_POINTWISE, "pointwise: replayed by pointwise recompute"},
+    {IR_STRIDED, "writes rows that lie apart: as parts of a concat, in place"},
 };
 
 /* `%y, %y.rstd = rmsnorm %x, [%w] eps=1e-06` */

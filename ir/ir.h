@@ -181,7 +181,7 @@ typedef enum IrValueDef { IR_DEF_NONE, IR_DEF_RESULT, IR_DEF_PARAM, IR_DEF_STATE
 
 /* Where a value's elements are, from PLANNED on. A view's element e (row-major, logical) is
  * element view_offset + (e / run) * pitch + e % run of its base. Views of views are resolved:
- * base is never a view. */
+ * base is never a view. The base of what an op writes is the result of a concat behind it. */
 typedef struct IrPlace {
     /* bytes into the arena; -1: no memory (a value inside a fused kernel, or a view) */
     int64_t offset;
@@ -281,6 +281,7 @@ typedef enum IrTrait {
     IR_VARIADIC = 1 << 9,    /* the last declared operand repeats */
     IR_TUPLE = 1 << 10,      /* all results are values of the model, not residuals of the first */
     IR_POINTWISE = 1 << 11,  /* pure, one result: what pointwise recompute replays */
+    IR_STRIDED = 1 << 12,    /* its kernels write results whose rows lie apart */
 } IrTrait;
 
 enum { IR_MAX_INS = 10, IR_MAX_OUTS = 4, IR_MAX_ATTRS = 12 };

@@ -331,8 +331,8 @@ static bool parse_param(IrParser *p)
     Span span = {0};
     if (!ir_parse_expect(p, IR_TOKEN_VALUE, "a value, %name", &name))
         return false;
-    bool good = ir_parse_punct(p, ':') && ir_parse_type(p, &type) && ir_parse_place(p, &place) &&
-                ir_parse_span(p, &span) && ir_parse_line_end(p);
+    bool good = ir_parse_punct(p, ':') && ir_parse_type(p, &type) &&
+                ir_parse_place(p, &place, NULL) && ir_parse_span(p, &span) && ir_parse_line_end(p);
     if (ir_value_find(p->g, name.text).i)
         return duplicate(p, &name, "value");
     if (!good) {
@@ -499,7 +499,19 @@ static bool parse_graph_head(IrParser *p)
     p->instance = 0;
     p->file = NULL;
     map_init(&p->poisoned, p->s->arena);
+    p->bases.n = 0;
     return true;
+}
+
+/* What an op writes may lie in a result of an op behind it. */
+static bool resolve_bases(IrParser *p)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < p->bases.n; i++) {
+        const struct IrPendingBase *pending = &p->bases.at[i];
+        good &= ir_parse_find(p, &pending->base, &ir_value(p->g, pending->view)->place.base);
+    }
+    return good;
 }
 
 static bool parse_graph_body(IrParser *p)
@@ -515,7 +527,7 @@ static bool parse_graph_body(IrParser *p)
         if (closing)
             ir_parse_take(p);
         if (closing && !in_region)
-            return ir_parse_line_end(p);
+            return resolve_bases(p) && ir_parse_line_end(p);
         if (!(closing ? parse_region_close(p) : parse_graph_line(p)))
             skip_line(p);
     }

@@ -242,6 +242,12 @@ static bool unknown_state(IrParser *p, const IrToken *name)
     return false;
 }
 
+bool ir_parse_find(IrParser *p, const IrToken *name, IrValue *out)
+{
+    *out = ir_value_find(p->g, name->text);
+    return out->i || unknown_value(p, name);
+}
+
 bool ir_parse_value(IrParser *p, IrValue *out)
 {
     if (p->t.kind != IR_TOKEN_VALUE && p->t.kind != IR_TOKEN_STATE)
@@ -254,11 +260,18 @@ bool ir_parse_value(IrParser *p, IrValue *out)
         *out = ir_graph_state(p->g, state);
         return true;
     }
-    *out = ir_value_find(p->g, name.text);
-    return out->i || unknown_value(p, &name);
+    return ir_parse_find(p, &name, out);
 }
 
-bool ir_parse_place(IrParser *p, IrPlace *out)
+static bool parse_base(IrParser *p, IrValue *out, IrToken *out_later)
+{
+    if (!out_later || p->t.kind != IR_TOKEN_VALUE || ir_value_find(p->g, p->t.text).i)
+        return ir_parse_value(p, out);
+    *out_later = ir_parse_take(p);
+    return true;
+}
+
+bool ir_parse_place(IrParser *p, IrPlace *out, IrToken *out_base)
 {
     *out = (IrPlace){.offset = -1};
     if (ir_parse_at_word(p, "at")) {
@@ -269,7 +282,8 @@ bool ir_parse_place(IrParser *p, IrPlace *out)
     if (!ir_parse_at_word(p, "view"))
         return true;
     ir_parse_take(p);
-    return ir_parse_punct(p, '(') && ir_parse_value(p, &out->base) && ir_parse_punct(p, ',') &&
+    return ir_parse_punct(p, '(') && parse_base(p, &out->base, out_base) &&
+           ir_parse_punct(p, ',') &&
            ir_parse_int(p, "the first element", 0, INT64_MAX, &out->view_offset) &&
            ir_parse_punct(p, ',') && ir_parse_int(p, "the run", 0, INT64_MAX, &out->run) &&
            ir_parse_punct(p, ',') && ir_parse_int(p, "the pitch", 0, INT64_MAX, &out->pitch) &&
@@ -287,6 +301,7 @@ typedef struct OpText { /* one op's line, as read */
     IrOpArgs args;
     uint32_t n_attrs;
     IrPlace place[IR_MAX_OUTS];
+    IrToken base[IR_MAX_OUTS]; /* of a view, where it is to come */
     IrPlace workspace;
     Sym re;
     uint8_t serves;
@@ -436,7 +451,8 @@ static bool parse_types(IrParser *p, OpText *text)
     for (uint32_t i = 0; i < text->info->n_out; i++) {
         if (i && !ir_parse_punct(p, ','))
             return false;
-        if (!ir_parse_type(p, &text->args.out[i]) || !ir_parse_place(p, &text->place[i]))
+        if (!ir_parse_type(p, &text->args.out[i]) ||
+            !ir_parse_place(p, &text->place[i], &text->base[i]))
             return false;
     }
     return true;
@@ -522,9 +538,11 @@ static bool build_op(IrParser *p, OpText *text)
     rec->graph = p->instance_graph;
     rec->instance = p->instance;
     for (uint32_t i = 0; i < rec->n_out; i++) {
-        IrValueRec *value = ir_value(p->g, ir_out(p->g, op, i));
-        value->span = text->span;
-        value->place = text->place[i];
+        IrValue v = ir_out(p->g, op, i);
+        ir_value(p->g, v)->span = text->span;
+        ir_value(p->g, v)->place = text->place[i];
+        if (text->base[i].text)
+            vec_push(p->s->arena, &p->bases, ((struct IrPendingBase){v, text->base[i]}));
     }
     set_workspace(p, op, text->workspace);
     return true;

@@ -31,6 +31,11 @@ typedef struct IrParser {
         Span span;
     })
     saves; /* of the open region */
+    VEC(struct IrPendingBase {
+        IrValue view;
+        IrToken base;
+    })
+    bases; /* that are not defined yet */
     uint32_t nested; /* regions that were refused inside it and are still open */
 } IrParser;
 
@@ -46,8 +51,11 @@ bool ir_parse_int(IrParser *p, const char *what, int64_t least, int64_t most, in
 bool ir_parse_scope(IrParser *p, IrScope *out); /* @name or none */
 bool ir_parse_span(IrParser *p, Span *out);     /* optional `!line:col+length` */
 bool ir_parse_type(IrParser *p, IrType *out);
-bool ir_parse_place(IrParser *p, IrPlace *out); /* optional `at N` and `view(...)` */
+/* Optional `at N` and `view(...)`. out_base: the view's base where none of that name is above;
+ * NULL: there must be one. */
+bool ir_parse_place(IrParser *p, IrPlace *out, IrToken *out_base);
 bool ir_parse_value(IrParser *p, IrValue *out); /* %name, $name */
+bool ir_parse_find(IrParser *p, const IrToken *name, IrValue *out); /* the graph's value */
 void ir_parse_suggest(IrParser *p, const char *name, const char *const *names, uint32_t n);
 
 bool ir_parse_op(IrParser *p);

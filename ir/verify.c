@@ -184,12 +184,22 @@ static void check_types(Verifier *v, IrOp op)
     }
 }
 
+/* What an op writes may lie in the result of a concat behind it. */
+static bool is_base(const Verifier *v, IrValue base)
+{
+    if (base.i >= v->g->values.n)
+        return false;
+    const IrValueRec *rec = ir_value(v->g, base);
+    return v->defined[base.i] ||
+           (rec->def == IR_DEF_RESULT && ir_op_kind(v->g, rec->op) == IR_OP_concat);
+}
+
 static void check_place(Verifier *v, const IrValueRec *rec)
 {
     const IrPlace *place = &rec->place;
     const char *why = NULL;
     uint64_t bytes = (uint64_t)ir_type_bytes(v->m, rec->type);
-    if (place->base.i && (place->base.i >= v->g->values.n || !v->defined[place->base.i]))
+    if (place->base.i && !is_base(v, place->base))
         why = "the view's base is not defined above";
     else if (place->base.i && ir_value(v->g, place->base)->place.base.i)
         why = "the view's base is itself a view";

@@ -6,9 +6,19 @@ bool pass_in_kernel(const IrGraph *g, IrOp op)
     return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
 }
 
+static bool is_written_in_place(const IrGraph *g, IrOp concat)
+{
+    IrValue part = ir_in(g, concat, 0);
+    return part.i && ir_value(g, part)->place.base.i == ir_out(g, concat, 0).i;
+}
+
 bool pass_has_code(const IrGraph *g, IrOp op)
 {
-    return pass_in_kernel(g, op) || !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW);
+    if (pass_in_kernel(g, op))
+        return true;
+    if (ir_op_kind(g, op) == IR_OP_concat)
+        return !is_written_in_place(g, op);
+    return !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW);
 }
 
 static void number_instructions(PassLifetimes *l, Arena *arena)

@@ -33,7 +33,8 @@ PassLifetimes pass_lifetimes(const IrGraph *g, Arena *arena);
 
 /* Does the op stand in a kernel region? */
 bool pass_in_kernel(const IrGraph *g, IrOp op);
-/* False for views: ops that only say where elements are. */
+/* False for ops that only say where elements are: views, and from memplan on a concat whose parts
+ * are written in place. */
 bool pass_has_code(const IrGraph *g, IrOp op);
 /* The value that owns the memory of v. */
 static inline IrValue pass_base(const IrGraph *g, IrValue v)

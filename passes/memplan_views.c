@@ -114,9 +114,68 @@ PassViews pass_views_local(const IrGraph *g, const IrGraph *params_of, PassViews
     return views;
 }
 
+/* -- parts of a concat -- */
+
+/* The value that the part is, but for its dims; {0} where more than the concat reads it. */
+static IrValue part_source(const IrGraph *g, const IrUses *uses, IrValue part)
+{
+    for (IrValue v = part;; v = ir_in(g, ir_value(g, v)->op, 0)) {
+        const IrValueRec *rec = ir_value(g, v);
+        if (rec->def != IR_DEF_RESULT || uses->is_result[v.i] ||
+            uses->first[v.i + 1] - uses->first[v.i] != 1)
+            return (IrValue){0};
+        if (ir_op_kind(g, rec->op) != IR_OP_reshape)
+            return v;
+    }
+}
+
+/* Are rows of `run` elements whole trailing dims of v? */
+static bool is_run_of_dims(const IrGraph *g, IrValue v, int64_t run)
+{
+    const IrTypeInfo *info = ir_type_info(g->m, ir_value_type(g, v));
+    int64_t n = 1;
+    for (uint32_t i = info->rank; i-- > 0 && n < run;)
+        n *= ir_dim_size(&info->dim[i]);
+    return n == run;
+}
+
+/* Are the parts results of one op that writes them where they belong? Of one, so that no part waits
+ * for another in the room of all. */
+static bool is_written_in_place(const IrGraph *g, const IrUses *uses, IrOp concat)
+{
+    IrOp writer = {0};
+    for (uint32_t i = 0; i < ir_op(g, concat)->n_in; i++) {
+        IrValue part = ir_in(g, concat, i), source = part_source(g, uses, part);
+        if (!source.i || (i && ir_value(g, source)->op.i != writer.i) ||
+            !is_run_of_dims(g, source, ir_type_last(g->m, ir_value_type(g, part))))
+            return false;
+        writer = ir_value(g, source)->op;
+    }
+    return ir_op_info(ir_op_kind(g, writer))->traits & IR_STRIDED;
+}
+
+static void place_parts(const IrGraph *g, IrPlace *views, IrOp concat)
+{
+    IrValue y = ir_out(g, concat, 0);
+    int64_t n = ir_op(g, concat)->n_in, width = ir_type_last(g->m, ir_value_type(g, y));
+    for (uint32_t i = 0; i < n; i++) {
+        IrPlace place = {.offset = -1,
+                         .base = y,
+                         .view_offset = i * (width / n),
+                         .run = width / n,
+                         .pitch = width};
+        IrValue v = ir_in(g, concat, i);
+        for (; ir_op_kind(g, ir_value(g, v)->op) == IR_OP_reshape;
+             v = ir_in(g, ir_value(g, v)->op, 0))
+            views[v.i] = place;
+        views[v.i] = place;
+    }
+}
+
 PassViews pass_views_planned(const IrGraph *g, Arena *arena)
 {
     IrPlace *views = ARENA_ARRAY(arena, IrPlace, g->values.n);
+    IrUses uses = ir_uses(g, arena);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
         if (pass_in_kernel(g, op) || !ir_op(g, op)->n_out)
@@ -128,6 +187,8 @@ PassViews pass_views_planned(const IrGraph *g, Arena *arena)
             *view = piece_view(g, views, op);
         else if (ir_op_kind(g, op) == IR_OP_slice && !slice_view(g, views, op, view))
             abort(); /* fuse leaves slices alone only where they are views */
+        else if (ir_op_kind(g, op) == IR_OP_concat && is_written_in_place(g, &uses, op))
+            place_parts(g, views, op);
     }
     return views;
 }

@@ -1,5 +1,6 @@
 /* memplan_views: which values need no memory of their own because their elements lie in another's:
- * a reshape, and a slice where all its readers can walk it. */
+ * a reshape, a slice where all its readers can walk it, and the parts of a concat where the op that
+ * makes them can write them in place. */
 #ifndef PASSES_MEMPLAN_VIEWS_H
 #define PASSES_MEMPLAN_VIEWS_H
 
@@ -20,7 +21,8 @@ static inline bool pass_view_strided(const IrPlace *view)
 PassViews pass_views_local(const IrGraph *g, const IrGraph *params_of, PassViews params_views,
                            const IrGraph *readers, PassTarget target, Arena *arena);
 
-/* Of a PLANNED graph: reshapes and slices outside of kernel regions. */
+/* Of a PLANNED graph: reshapes and slices outside of kernel regions, and parts of concats: all of a
+ * concat's, or none. */
 PassViews pass_views_planned(const IrGraph *g, Arena *arena);
 
 #endif

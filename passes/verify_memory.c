@@ -16,9 +16,23 @@ static bool in_kernel(const IrGraph *g, IrOp op)
     return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
 }
 
+/* A concat of which some part lies in the result: then all must. Zeros have to be written. */
+static bool joins_in_place(const IrGraph *g, IrOp op)
+{
+    bool in_place = false;
+    for (uint32_t i = 0; ir_op_kind(g, op) == IR_OP_concat && i < ir_op(g, op)->n_in; i++) {
+        IrValue part = ir_in(g, op, i);
+        if (!part.i)
+            return false;
+        in_place |= ir_value(g, part)->place.base.i == ir_out(g, op, 0).i;
+    }
+    return in_place;
+}
+
 bool verify_memory_runs(const IrGraph *g, IrOp op)
 {
-    return in_kernel(g, op) || !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW);
+    bool has_code = !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW) && !joins_in_place(g, op);
+    return in_kernel(g, op) || has_code;
 }
 
 const char *verify_memory_name(const MemoryVerifier *v, IrValue value)
@@ -122,48 +136,88 @@ static int64_t locate(const IrGraph *g, IrValue value, int64_t e, IrValue *out_b
     return place->view_offset + e / place->run * place->pitch + e % place->run;
 }
 
-/* Which element of its operand a view op's element e is. */
-static int64_t viewed_element(const IrGraph *g, IrOp op, int64_t e)
+/* Which element of `whole` the element e of part `index` of its last dim is. */
+static int64_t element_of_part(const IrGraph *g, IrValue part, IrValue whole, int64_t index,
+                               int64_t e)
+{
+    int64_t width = ir_type_last(g->m, ir_value_type(g, part));
+    return e / width * ir_type_last(g->m, ir_value_type(g, whole)) + index * width + e % width;
+}
+
+/* Which element of its operand (of its result, if it puts parts together) the element e of a view
+ * op's result (of its operand `index`) is. */
+static int64_t viewed_element(const IrGraph *g, IrOp op, uint32_t index, int64_t e)
 {
     if (ir_op_kind(g, op) == IR_OP_flat_piece)
         return e + ir_attr_i64(g, op, "offset");
-    if (ir_op_kind(g, op) != IR_OP_slice)
-        return e;
-    int64_t part = ir_type_last(g->m, ir_value_type(g, ir_out(g, op, 0)));
-    int64_t whole = ir_type_last(g->m, ir_value_type(g, ir_in(g, op, 0)));
-    return e / part * whole + ir_attr_i64(g, op, "index") * part + e % part;
+    if (ir_op_kind(g, op) == IR_OP_concat)
+        return element_of_part(g, ir_in(g, op, index), ir_out(g, op, 0), index, e);
+    if (ir_op_kind(g, op) == IR_OP_slice)
+        return element_of_part(g, ir_out(g, op, 0), ir_in(g, op, 0), ir_attr_i64(g, op, "index"),
+                               e);
+    return e;
 }
 
-/* A view op has no code: its result must lie where its operand's elements are. Checked where runs
- * begin and end. */
-static void check_view(MemoryVerifier *v, IrOp op)
+/* `view` must lie where the op says that its elements are in `whole`. Checked where runs begin and
+ * end. */
+static void check_view(MemoryVerifier *v, IrOp op, IrValue view, IrValue whole, uint32_t index)
 {
     const IrGraph *g = v->g;
-    IrValue out = ir_out(g, op, 0), in = ir_in(g, op, 0);
-    int64_t n = numel(g, out), run = ir_value(g, out)->place.run;
-    int64_t probes[] = {0, n - 1, run - 1, run, n / 2, ir_value(g, in)->place.run};
+    int64_t n = numel(g, view), run = ir_value(g, view)->place.run;
+    int64_t probes[] = {0, n - 1, run - 1, run, n / 2, ir_value(g, whole)->place.run};
     for (uint32_t i = 0; i < sizeof probes / sizeof *probes; i++) {
         if (probes[i] < 0 || probes[i] >= n)
             continue;
-        IrValue out_base, in_base;
-        int64_t at = locate(g, out, probes[i], &out_base);
-        int64_t of = locate(g, in, viewed_element(g, op, probes[i]), &in_base);
-        bool inside = at < numel(g, out_base);
-        if (inside && out_base.i == in_base.i && at == of)
+        IrValue view_base, whole_base;
+        int64_t at = locate(g, view, probes[i], &view_base);
+        int64_t of = locate(g, whole, viewed_element(g, op, index, probes[i]), &whole_base);
+        bool inside = at < numel(g, view_base);
+        if (inside && view_base.i == whole_base.i && at == of)
             continue;
-        diag(v->c->s, ir_op(g, op)->span, memory_view, verify_memory_name(v, out),
-             (long long)probes[i], (long long)at, verify_memory_name(v, out_base), (long long)of,
-             verify_memory_name(v, in_base));
+        diag(v->c->s, ir_op(g, op)->span, memory_view, verify_memory_name(v, view),
+             (long long)probes[i], (long long)at, verify_memory_name(v, view_base), (long long)of,
+             verify_memory_name(v, whole_base));
         v->status = STATUS_BUG;
         return;
     }
 }
 
-static void check_base(MemoryVerifier *v, IrOp op, IrValue out)
+/* An op without code: its result must lie where its operands are. */
+static void check_views(MemoryVerifier *v, IrOp op)
+{
+    const IrGraph *g = v->g;
+    IrValue out = ir_out(g, op, 0);
+    if (ir_op_kind(g, op) != IR_OP_concat) {
+        check_view(v, op, out, ir_in(g, op, 0), 0);
+        return;
+    }
+    for (uint32_t i = 0; i < ir_op(g, op)->n_in; i++)
+        check_view(v, op, ir_in(g, op, i), out, i);
+}
+
+/* By value: the result of the concat behind that has it as a part in place, but for its dims. */
+static IrValue *find_wholes(const IrGraph *g, Arena *scratch)
+{
+    IrValue *whole = ARENA_ARRAY(scratch, IrValue, g->values.n);
+    for (uint32_t i = g->order.n; i-- > 0;) {
+        IrOp op = g->order.at[i];
+        bool joins = joins_in_place(g, op), same = ir_op_kind(g, op) == IR_OP_reshape;
+        for (uint32_t k = 0; (joins || same) && k < ir_op(g, op)->n_in; k++)
+            whole[ir_in(g, op, k).i] = joins ? ir_out(g, op, 0) : whole[ir_out(g, op, 0).i];
+    }
+    return whole;
+}
+
+/* What an op writes has memory of its own, or is a part of a whole and the op can write that; what
+ * an op without code gives is no view of a view. */
+static void check_base(MemoryVerifier *v, IrOp op, IrValue out, const IrValue *whole)
 {
     const IrGraph *g = v->g;
     IrValue base = ir_value(g, out)->place.base;
-    if (!base.i || (!ir_value(g, base)->place.base.i && !verify_memory_runs(g, op)))
+    bool is_view = base.i && ir_value(g, base)->place.base.i;
+    bool is_part = whole[out.i].i == base.i && !in_kernel(g, op) &&
+                   ir_op_info(ir_op_kind(g, op))->traits & IR_STRIDED;
+    if (!base.i || (!is_view && (is_part || !verify_memory_runs(g, op))))
         return;
     diag(v->c->s, ir_op(g, op)->span, memory_view_base, verify_memory_name(v, out),
          verify_memory_name(v, base));
@@ -173,15 +227,16 @@ static void check_base(MemoryVerifier *v, IrOp op, IrValue out)
 static void check_values(MemoryVerifier *v)
 {
     const IrGraph *g = v->g;
+    const IrValue *whole = find_wholes(g, v->c->scratch);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
         for (uint32_t k = 0; k < ir_op(g, op)->n_in; k++)
             if (ir_in(g, op, k).i)
                 check_operand(v, op, ir_in(g, op, k));
         for (uint32_t r = 0; r < ir_op(g, op)->n_out; r++)
-            check_base(v, op, ir_out(g, op, r));
+            check_base(v, op, ir_out(g, op, r), whole);
         if (!verify_memory_runs(g, op))
-            check_view(v, op);
+            check_views(v, op);
         v->seen[op.i] = i + 1;
     }
     for (uint32_t i = 0; i < g->results.n; i++)

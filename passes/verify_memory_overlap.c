@@ -71,6 +71,14 @@ static void read_value(Sweep *s, IrValue value, uint32_t at)
         s->extents.at[extent - 1].to = at;
 }
 
+/* Memory is needed from the first on that writes there. */
+static void write_value(Sweep *s, IrValue value, uint32_t at)
+{
+    if (!s->extent_of[value.i])
+        add_value(s, value, at, at);
+    read_value(s, value, at);
+}
+
 static void add_transient(Sweep *s)
 {
     const IrGraph *g = s->v->g;
@@ -80,8 +88,8 @@ static void add_transient(Sweep *s)
         for (uint32_t k = 0; verify_memory_runs(g, op) && k < ir_op(g, op)->n_in; k++)
             read_value(s, ir_in(g, op, k), at);
         for (uint32_t r = 0; r < ir_op(g, op)->n_out; r++)
-            if (!ir_value(g, ir_out(g, op, r))->place.base.i)
-                add_value(s, ir_out(g, op, r), at, at);
+            if (!ir_value(g, ir_out(g, op, r))->place.base.i || verify_memory_runs(g, op))
+                write_value(s, storage(g, ir_out(g, op, r)), at);
         if (op.i >= g->workspaces.n || g->workspaces.at[op.i].offset < 0)
             continue;
         uint64_t begin = (uint64_t)g->workspaces.at[op.i].offset;

@@ -397,6 +397,9 @@ static void check_all_formulas(void)
     AttentionCase c = typical(2, 4, 2, 100, 72);
     c.plain = true;
     check_case(&c);
+    c = typical(2, 4, 4, 150, 64); /* parts of rows that hold q, k and v, or their gradients */
+    c.view = true;
+    check_case(&c);
     c = typical(2, 160, 160, 20, 64); /* more heads than the queue has at once */
     check_case(&c);
     c = typical(2, 4, 2, 100, 72);

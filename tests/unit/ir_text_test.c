@@ -47,6 +47,8 @@ static const char everything[] =
     "  instance none 0\n"
     "  %c = cast %ids : i64[batch,seq] at 4\n"
     "  %dw = linear_grad_w %m1/y, %m1/q : f32[hidden,hidden] at 5000\n"
+    "  %left = act %m1/y : f32[batch,seq,hidden] view(%both, 0, 16, 32)\n"
+    "  %both = concat %left, %m1/y : f32[batch,seq,2*hidden] at 6000\n"
     "  accumulate $h.0.w.acc, %dw first=true\n"
     "  %e = reshape %x : f32[192,(heads/tp=2)*(batch/dp=2)*2] view(%x, 0, 1, 1)\n"
     "  result %c\n"
@@ -175,6 +177,8 @@ static void test_errors(void **state)
         {HEAD "%y = rmsnrm %x\n}\n", "did you mean `rmsnorm`?"},
         {HEAD "%y = act %xx\n}\n", "t.sir:6:10: error: value `%xx` is not defined above in @fwd"},
         {HEAD "%y = act %xx\n}\n", "did you mean `x`?"},
+        {HEAD "%y = act %x : f32[2,d] view(%zz, 0, 4, 4)\n}\n",
+         "t.sir:6:29: error: value `%zz` is not defined above in @fwd"},
         {HEAD "%y = linear %x, $v\n}\n", "t.sir:6:17: error: state `$v` is not declared"},
         {HEAD "%y = linear %x\n}\n", "t.sir:6:6: error: `linear` needs its operand `w`"},
         {HEAD "%y = act %x, %x\n}\n", "`act` takes 1 operands, not 2"},

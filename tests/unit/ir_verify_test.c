@@ -124,6 +124,12 @@ static void test_places(void **state)
         {"graph @g {\nparam %x : f32[4]\n%y = slice %x : f32[4] view(%x, 0, 4, 4)\n"
          "%z = slice %y : f32[4] view(%y, 0, 4, 4)\n}\n",
          "the place of `z` is wrong: the view's base is itself a view"},
+        {"graph @g {\nparam %x : f32[4]\n%y = act %x : f32[4] view(%z, 0, 4, 4)\n"
+         "%z = act %x : f32[4] at 0\n}\n",
+         "the place of `y` is wrong: the view's base is not defined above"},
+        {"graph @g {\nparam %x : f32[4]\n%y = act %x : f32[4] view(%z, 0, 4, 8)\n"
+         "%z = concat %x, %y : f32[2*4] view(%x, 0, 8, 8)\n}\n",
+         "the place of `y` is wrong: the view's base is itself a view"},
     };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Bench *bench = bench_new();

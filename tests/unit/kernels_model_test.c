@@ -176,8 +176,8 @@ static void check_attention(const Heads *x, DType dtype)
     close_to("lse", &t[1], e.lse, dtype == DTYPE_F64 ? 1e-13 : 3e-6);
 
     Tensor g[] = {matrix(dtype, rows, q_width, 4),
-                  matrix(dtype, rows, kv_width, 0),
-                  matrix(dtype, rows, kv_width, 0),
+                  matrix(dtype, rows, kv_width, 4),
+                  matrix(dtype, rows, kv_width, 4),
                   t[7],
                   t[2],
                   t[3],
@@ -191,12 +191,13 @@ static void check_attention(const Heads *x, DType dtype)
     close_to("dk", &g[1], e.dk, allowed * 3);
     close_to("dv", &g[2], e.dv, allowed * 3);
     hidden_are_zeros(x, &t[6], &t[1], &t[0], g);
-    gaps_hold(&g[0]);
+    for (int i = 0; i < 3; i++)
+        gaps_hold(&g[i]);
     for (int i = 0; i < 3; i++) { /* the others do not depend on whether one is asked for */
         Tensor one[PLAN_T_attention_grad_TENSORS];
         memcpy(one, g, sizeof g);
         for (int j = 0; j < 3; j++)
-            one[j] = i == j ? matrix(dtype, rows, j ? kv_width : q_width, j ? 0 : 4) : absent();
+            one[j] = i == j ? matrix(dtype, rows, j ? kv_width : q_width, 4) : absent();
         run_kernel(PLAN_KERNEL_attention_grad, one, PLAN_T_attention_grad_TENSORS, p, random_words,
                    NULL);
         assert_memory_equal(one[i].at, g[i].at, g[i].bytes);

@@ -127,12 +127,32 @@ static IrOp pick_view(Plan *plan, Random *random)
     return pass_has_code(plan->g, op) ? (IrOp){0} : op;
 }
 
+/* The view that the op is; of a concat without code a part, or what its writer gave for that. */
+static IrValue pick_viewed(Plan *plan, Random *random, IrOp op)
+{
+    if (ir_op_kind(plan->g, op) != IR_OP_concat)
+        return ir_out(plan->g, op, 0);
+    IrValue v = ir_in(plan->g, op, random_below(random, ir_op(plan->g, op)->n_in));
+    IrOp maker = ir_value(plan->g, v)->op;
+    bool is_reshape = ir_op_kind(plan->g, maker) == IR_OP_reshape;
+    return is_reshape && random_below(random, 2) ? ir_in(plan->g, maker, 0) : v;
+}
+
+static void name_reshapes(Plan *plan, IrValue v, Mutation *out)
+{
+    for (uint32_t i = 0; i < plan->g->order.n; i++) {
+        IrOp op = plan->g->order.at[i];
+        if (ir_op_kind(plan->g, op) == IR_OP_reshape && ir_in(plan->g, op, 0).i == v.i)
+            mutation_name_op(plan, out, op);
+    }
+}
+
 static bool view_moved(Plan *plan, Random *random, Mutation *out)
 {
     IrOp op = pick_view(plan, random);
     if (!op.i)
         return false;
-    IrValue v = ir_out(plan->g, op, 0);
+    IrValue v = pick_viewed(plan, random, op);
     IrPlace *place = &ir_value(plan->g, v)->place;
     int64_t n = ir_type_numel(plan->m, ir_value_type(plan->g, v));
     bool strided = place->run != place->pitch && place->run < n;
@@ -155,7 +175,9 @@ static bool view_moved(Plan *plan, Random *random, Mutation *out)
         out->what = "a view with another pitch";
         place->pitch += 1 + random_below(random, 64);
     }
-    mutation_name_op(plan, out, op);
+    mutation_name(plan, out, "`%%%s`", value_name(plan, v));
+    if (ir_op_kind(plan->g, op) == IR_OP_concat)
+        name_reshapes(plan, v, out);
     return memcmp(place, &plan->saved.values[v.i].place, sizeof *place) != 0;
 }
 
