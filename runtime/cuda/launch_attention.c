@@ -122,6 +122,20 @@ Status rt_cuda_attention_plain(RtCuda *cuda, const RtCall *call)
     return run_plain(cuda, call, &x);
 }
 
+/* On wgmma: masks by position alone. */
+static Status run_group(RtCuda *cuda, const CudaAttention *x, int32_t size)
+{
+    bool wide = size > 128;
+    int32_t made_for = size == 64 ? 64 : 128;
+    char name[RT_CUDA_NAME] = "attention_group_wide";
+    if (!wide)
+        snprintf(name, sizeof name, "attention_group_%d", made_for);
+    int64_t tiles = plan_ceil_div(x->seq, wide ? 64 : CUDA_ATTENTION_ROWS);
+    return rt_cuda_run(cuda, name,
+                       rt_cuda_grid(tiles * x->batch * x->heads, 1, cuda->multiprocessors), 384,
+                       wide ? attention_group_wide_bytes : attention_group_bytes(made_for), x);
+}
+
 Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
 {
     static const int32_t sizes[] = {64, 96, 128, 256, 512, 0};
@@ -132,17 +146,8 @@ Status rt_cuda_launch_attention(RtCuda *cuda, const RtCall *call)
         !rt_cuda_heads_aligned(&x.q) || !rt_cuda_heads_aligned(&x.k) ||
         !rt_cuda_heads_aligned(&x.v) || !rt_cuda_heads_aligned(&x.o))
         return run_plain(cuda, call, &x);
-    if (plan_attention_is_grouped(x.dim, DTYPE_BF16) && !rt_cuda_attention_any(&x))
-        return rt_cuda_run(cuda, "attention_group",
-                           rt_cuda_grid(plan_ceil_div(x.seq, CUDA_ATTENTION_ROWS) * x.batch *
-                                            x.heads,
-                                        1, cuda->multiprocessors),
-                           384, attention_group_bytes, &x);
-    if (size == 512 && !rt_cuda_attention_any(&x))
-        return rt_cuda_run(cuda, "attention_group_wide",
-                           rt_cuda_grid(plan_ceil_div(x.seq, 64) * x.batch * x.heads, 1,
-                                        cuda->multiprocessors),
-                           384, attention_group_wide_bytes, &x);
+    if (size != 256 && !rt_cuda_attention_any(&x))
+        return run_group(cuda, &x, size);
     bool wide = size > 128;
     char name[RT_CUDA_NAME];
     snprintf(name, sizeof name, "attention_%s_%d%s", wide ? "wide" : "rows", size,

@@ -377,14 +377,14 @@ static void check_logits(int64_t dim)
 static void check_all_formulas(void)
 {
     static const int64_t sizes[] = {64, 80, 96, 128, 256, 512};
-    static const int64_t odd[] = {8, 40, 104, 136, 192, 320, 504};
+    static const int64_t odd[] = {8, 40, 72, 104, 120, 136, 192, 320, 504};
     for (int i = 0; i < 6; i++) {
         check_masks(sizes[i], false, test_small ? 130 : 200);
         check_lengths(sizes[i]);
         check_windows(sizes[i]);
         check_logits(sizes[i]);
     }
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         AttentionCase c = typical(2, 4, 2, 150, odd[i]);
         check_case(&c);
         c.window = 70;

@@ -1,10 +1,11 @@
-/* attention_group: what the attention kernels on wgmma share, for masks by position alone and, but
- * for attention_group_wide, head sizes up to 64. A block stays on its multiprocessor and takes
- * items from a queue: 128 rows of a result, 64 for each of two groups of four warps, whose warps
- * copy their own rows of the other operand themselves, ahead of the item. A third group copies
- * tiles of the other side through a ring. Tiles are rows of 128 bytes in the 128-byte swizzle.
- * compute-sanitizer's racecheck takes no order from the phases: what a warp stores in shared memory
- * only products, atomics or that warp read, but for what named barriers order. */
+/* attention_group: what the attention kernels on wgmma share, for masks by position alone and head
+ * sizes up to 64, forward up to 128; attention_group_wide is for larger ones. A block stays on its
+ * multiprocessor and takes items from a queue: 128 rows of a result, 64 for each of two groups of
+ * four warps, whose warps copy their own rows of the other operand themselves, ahead of the item. A
+ * third group copies tiles of the other side through a ring. Tiles are rows of 128 bytes in the
+ * 128-byte swizzle. compute-sanitizer's racecheck takes no order from the phases: what a warp
+ * stores in shared memory only products, atomics or that warp read, but for what named barriers
+ * order. */
 #ifndef RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 #define RUNTIME_KERNELS_CUDA_ATTENTION_GROUP_CUH
 
@@ -29,10 +30,10 @@ __device__ inline int uniform(int value)
     return __shfl_sync(ALL_LANES, value, 0);
 }
 
-/* As group_mma takes a tile. */
-__device__ inline uint32_t tile_place(const void *tile)
+/* As group_mma takes a tile, or tiles of 64 columns each, `apart` bytes from one to the next. */
+__device__ inline uint32_t tile_place(const void *tile, uint32_t apart = 16)
 {
-    return (uint32_t)uniform((int)(shared_address(tile) >> 4 | 1u << 16));
+    return (uint32_t)uniform((int)(shared_address(tile) >> 4 | apart / 16 << 16));
 }
 
 /* The next 16 of k: along a row, or 16 rows on. */
@@ -143,19 +144,19 @@ __device__ inline void store_own(unsigned char *out, const float (&c)[8][4],
     }
 }
 
-/* d = a b^T over the head size: b a tile [NT * 8 columns][GROUP_DIM]. */
-template <int NT>
+/* d (ADD: +)= a b^T over 64 of the head size: b a tile [NT * 8 columns][GROUP_DIM]. */
+template <bool ADD = false, int NT>
 __device__ inline void group_scores(float (&d)[NT][4], const uint32_t (&a)[4][4], uint32_t b)
 {
-    group_mma<false, false>(d, a[0], b);
+    group_mma<false, ADD>(d, a[0], b);
 #pragma unroll
     for (int k = 1; k < 4; k++)
         group_mma<false, true>(d, a[k], b + k * ALONG_ROW);
 }
 
-/* d += a b over K * 16 rows of b: a tile [rows][GROUP_DIM]. */
-template <int K>
-__device__ inline void group_product(float (&d)[8][4], const uint32_t (&a)[K][4], uint32_t b)
+/* d += a b over K * 16 rows of b: a tile [rows][GROUP_DIM], or tiles beside each other. */
+template <int K, int NT>
+__device__ inline void group_product(float (&d)[NT][4], const uint32_t (&a)[K][4], uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < K; k++)

@@ -236,8 +236,7 @@ __device__ inline void wide_product(GroupWide &g, WideState &r)
     wide_pieces(g, [&](int piece, unsigned char *values) {
         uint32_t p = tile_place(g.shared + S::KEPT + piece / 2 * S::M * 128) +
                      piece % 2 * 2 * ALONG_ROW,
-                 v = (tile_place(values + r.group * 4 * S::V_TILE) & 0xffff) |
-                     (uint32_t)(S::V_TILE / 16) << 16;
+                 v = tile_place(values + r.group * 4 * S::V_TILE, S::V_TILE);
 #pragma unroll
         for (int i = 0; i < 2; i++)
             group_mma<true, true>(r.o, p + i * ALONG_ROW, v + i * ALONG_ROWS);

@@ -26,8 +26,9 @@
 #define attention_scores_bytes ((4 * 2 * 128 * 72 + 2 * 128 * 136) * 2 + 2 * 2 * 128 * 4)
 #define attention_products_bytes (4 * (128 * 72 + 64 * 264) * 2)
 
-/* four stages of keys and values of 128, and 128 queries, at 128 bytes; results; barriers */
-#define attention_group_bytes (4 * 2 * 128 * 128 + 128 * 128 + 128 * 72 * 2 + 2 * 4 * 8)
+/* four (two) stages of keys and values of 128, and 128 queries, at 128 (256) bytes; results;
+ * barriers */
+#define attention_group_bytes(D) (4 * 2 * 128 * 128 + 128 * 2 * (D) + 128 * 72 * 2 + 2 * 4 * 8)
 
 /* 64 queries and probabilities of 128 keys; four pieces; results; maxima; barriers */
 #define attention_group_wide_bytes                                                                 \
