@@ -163,7 +163,7 @@ __device__ inline int next_keys(const CudaAttention &x, int b, const SegmentRang
 /* -- head sizes up to 128: a warp has 32 rows and all columns of o; probabilities stay in registers
  * -- */
 
-template <int D, bool ANY> __device__ inline void attention_rows(const CudaAttention &x)
+template <int D> __device__ inline void attention_rows(const CudaAttention &x)
 {
     constexpr int M = CUDA_ATTENTION_ROWS, N = 64, THREADS = M, LD = D + 8, DT = D / 8;
     constexpr int AT_ONCE = D == 64 ? 64 : 32,
@@ -174,9 +174,9 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
     int first = place.first, b = place.b, head = place.head, kv_head = head / x.group;
     int warp = (int)threadIdx.x / WARP, q_first = first + warp * 32;
     const bf16 *k_at = head_at<bf16>(x.k, b, kv_head), *v_at = head_at<bf16>(x.v, b, kv_head);
-    float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<ANY>(x);
+    float o[2][DT][4], most[2][2], sum[2][2], factor[2][2], unit = score_unit<true>(x);
     SegmentRange rows = {0, 0};
-    if (ANY && (x.segments || x.keep))
+    if (x.segments || x.keep)
         rows = segment_range(x, b, first, M, false);
     clear(o);
 #pragma unroll
@@ -188,7 +188,7 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
         }
 
     int end = keys_end(x, first + M), stage = 0;
-    int k = next_keys<ANY, N>(x, b, rows, keys_begin(x, first) / N * N, end);
+    int k = next_keys<true, N>(x, b, rows, keys_begin(x, first) / N * N, end);
     load_tile<M, D, LD, THREADS>(queries, head_at<bf16>(x.q, b, head), x.q.row, first, x.seq, 0,
                                  x.dim);
     if (k < end) {
@@ -197,7 +197,7 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
     }
     cp_async_commit();
     while (k < end) {
-        int after = next_keys<ANY, N>(x, b, rows, k + N, end);
+        int after = next_keys<true, N>(x, b, rows, k + N, end);
         cp_async_wait<0>();
         __syncthreads();
         if (after < end) {
@@ -214,10 +214,10 @@ template <int D, bool ANY> __device__ inline void attention_rows(const CudaAtten
             float s[2][NT][4], before[2][2] = {{most[0][0], most[0][1]}, {most[1][0], most[1][1]}};
             clear(s);
             multiply<2, NT, D>(s, queries + warp * 32 * LD, LD, keys, LD);
-            mask_scores<ANY>(x, b, s, q_first, k + i);
+            mask_scores<true>(x, b, s, q_first, k + i);
             row_most(s, most);
             probabilities(unit, s, before, most, sum, o);
-            if (ANY && x.threshold)
+            if (x.threshold)
                 drop(x, b, head, s, q_first, k + i);
             uint32_t kept[2][NT][2];
             pack_pairs(kept, s);
@@ -332,7 +332,7 @@ template <int D, bool ANY> __device__ inline void attention_wide(const CudaAtten
 #pragma unroll 1
         for (int piece = 0; piece < S::K_PIECES; piece++) {
             wide_step(loader);
-            multiply<2, 4, S::KD, ANY && D == 512 ? 1 : 2>(
+            multiply<2, 4, S::KD, D == 512 ? 1 : 2>(
                 s, queries + row * S::LDQ + piece * S::KD, S::LDQ,
                 ring + slot * S::SLOT + wn * 32 * S::LDK, S::LDK);
             slot = (slot + 1) % S::SLOTS;
