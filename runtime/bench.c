@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/diag.h"
 #include "runtime/memory.h"
 #include "runtime/run.h"
 
@@ -11,7 +12,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* host: the part of each in which the device waited for its host; NULL: unread. */
+/* host: the part of each in which the device waited for its host; NULL: unread. A step whose update
+ * is skipped has not done its work: an error. */
 static Status time_steps(RtRun *run, int64_t n, double *seconds, double *host)
 {
     RtStepResult result;
@@ -19,6 +21,10 @@ static Status time_steps(RtRun *run, int64_t n, double *seconds, double *host)
     TRY(rt_run_stops(run, &stopped));
     for (int64_t i = 0; i < n && !stopped; i++) {
         TRY(rt_run_step(run, NULL, &result, &seconds[i]));
+        if (result.skipped) {
+            diag(run->s, no_span, bench_skipped, (long long)result.step);
+            return rt_agree(run->rt, STATUS_USER);
+        }
         if (host)
             host[i] = run->host_seconds;
         TRY(rt_run_stops(run, &stopped));

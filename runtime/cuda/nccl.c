@@ -212,6 +212,9 @@ Status rt_nccl_join(RtCuda *cuda)
     RtCudaRanks *ranks = cuda->ranks;
     /* multicast sums on the links' switches are not used: copies gain nothing by them */
     setenv("NCCL_NVLS_ENABLE", "0", 0);
+    /* what a graph's gathers read and write, it would let peers reach directly: with 2.28.9 gathers
+     * between places in one large arena then bring wrong bytes */
+    setenv("NCCL_GRAPH_REGISTER", "0", 1);
     TRY(check_devices(cuda));
     TRY(rt_guard_open(ranks->world, &ranks->guard));
     TRY(rt_peers_open(cuda));

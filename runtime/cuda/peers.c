@@ -118,13 +118,13 @@ static void say_why(Opening *o, const char *format, ...)
     va_end(args);
 }
 
-/* Its members have one plan: they differ along data-parallel axes alone. */
+/* Its members have one plan: stages have others. */
 static bool may_be_direct(const RtCuda *cuda, uint64_t comm)
 {
     const RtCudaRanks *ranks = cuda->ranks;
     const PlanMesh *mesh = &ranks->world->mesh;
-    uint32_t axes = cuda->plan->comms[comm].axes, others = PLAN_AXIS_TP | PLAN_AXIS_PP;
-    return ranks->groups[comm].n > 1 && rt_mesh_axes_size(mesh, axes & others) == 1;
+    uint32_t axes = cuda->plan->comms[comm].axes;
+    return ranks->groups[comm].n > 1 && rt_mesh_axes_size(mesh, axes & PLAN_AXIS_PP) == 1;
 }
 
 static void find_peers(Opening *o)

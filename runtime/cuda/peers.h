@@ -2,8 +2,8 @@
  * this one's, and a rank copies what it has to send to its place in the other's arena; NCCL's
  * kernels would take multiprocessors from the products that run beside them. That a place may be
  * written, and that it has been, ranks learn by flags: all of it is in the order of a stream, in a
- * graph or not. For communicators along the data-parallel axes, whose members run one plan: what
- * they exchange is at the same offset on all of them. */
+ * graph or not. For communicators whose members run one plan, those between stages apart: what they
+ * exchange is at the same offset on all of them. */
 #ifndef RUNTIME_CUDA_PEERS_H
 #define RUNTIME_CUDA_PEERS_H
 

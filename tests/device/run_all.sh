@@ -53,8 +53,8 @@ tests() {
     done
 }
 
-# The own kernels' tests under one of compute-sanitizer's tools, side by side. A test asks each module
-# for a kernel by its name: what is not there is no error.
+# The own kernels' tests under one of compute-sanitizer's tools, side by side. A test asks each
+# module for a kernel by its name: what is not there is no error.
 sanitize() {
     attention="group attention --size"
     for part in "group embed" "group loss" "group optimizer" "group reduce" "group tables" \

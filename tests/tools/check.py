@@ -60,6 +60,8 @@ def fail(message):
 
 
 def near(what, got, want, bound):
+    if got is None or want is None:
+        fail("%s: %r, reference %r: not finite" % (what, got, want))
     error = abs(got - want) / abs(want)
     if not error <= bound:
         fail("%s: %r, reference %r: relative error %.2e > %g" % (what, got, want, error, bound))

@@ -124,7 +124,7 @@ def falls_back(what, why, exe, world, **env):
 
 
 def nothing_to_copy(exe, world):
-    """Without data-parallel ranks nothing is said of memory that cannot be shared."""
+    """Between stages alone nothing is said of memory that cannot be shared."""
     done, text = start(exe, world, [], {"FAKE_CUDA": "unshared"})
     if done.returncode or "record: exchanges" in text:
         check.fail("nothing to copy: exit %d: %s" % (done.returncode, text))
@@ -180,12 +180,13 @@ def faults(build, folder, seq, work):
     falls_back("memory is not shared", unshared, exe, world, FAKE_CUDA="unshared")
     unmapped = "the driver does not map rank [12]'s memory"
     falls_back("memory is not mapped", unmapped, exe, world, FAKE_CUDA="no_import")
-    alone = [s for s in sets if "batch_size" not in s] + [
-        "step_scheduler.global_batch_size=1",
-        "step_scheduler.local_batch_size=1",
-        "distributed.tp_size=2",
+    stages = [s for s in sets if "batch_size" not in s] + [
+        "step_scheduler.global_batch_size=2",
+        "step_scheduler.local_batch_size=2",
+        "distributed.pp_size=2",
+        "distributed.pipeline.pp_microbatch_size=1",
     ]
-    nothing_to_copy(compile_step(build, work + "/tp.step", 2, alone), 2)
+    nothing_to_copy(compile_step(build, work + "/pp.step", 2, stages), 2)
     # what does not come makes the device hang, as a real one does
     use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
     for transport, mode in (("mpi", "unshared"), ("tcp", "")):
