@@ -293,20 +293,29 @@ static void write_batch(PlanWriter *w)
 
 /* -- what the run can hand out -- */
 
+/* The state of an update that is cut as its gradient is, if any is cut apart from the weights: a
+ * moment, or the master. */
+static IrState cut_state(const PlanWriter *w, const IrGraph *g, IrOp update)
+{
+    for (uint32_t i = 2; i < ir_op(g, update)->n_in; i++) {
+        const IrValueRec *rec = ir_value(g, ir_in(g, update, i));
+        if (rec->def == IR_DEF_STATE && ir_state_rec(w->m, rec->state)->n_pieces)
+            return rec->state;
+    }
+    return (IrState){0};
+}
+
 static void write_grads(PlanWriter *w, const IrGraph *g)
 {
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
         if (ir_op_kind(g, op) != IR_OP_adamw && ir_op_kind(g, op) != IR_OP_sgd)
             continue;
-        const IrValueRec *w_rec = ir_value(g, ir_in(g, op, 0)),
-                         *moment = ir_value(g, ir_in(g, op, 2));
-        uint32_t state = w_rec->state.i - 1, n = w->grads.n;
-        bool cut_apart = moment->def == IR_DEF_STATE && ir_state_rec(w->m, moment->state)->n_pieces;
+        uint32_t state = ir_value(g, ir_in(g, op, 0))->state.i - 1, n = w->grads.n;
+        IrState cut = cut_state(w, g, op);
         if (n && w->grads.at[n - 1].state == state)
             continue; /* another range of the same buffer */
-        PlanGrad grad = {state, cut_apart ? moment->state.i - 1 : state,
-                         plan_tensor(w, g, ir_in(g, op, 1))};
+        PlanGrad grad = {state, cut.i ? cut.i - 1 : state, plan_tensor(w, g, ir_in(g, op, 1))};
         vec_push(w->arena, &w->grads, grad);
     }
 }

@@ -44,6 +44,7 @@ static void fill_mesh(const DriverCompiled *c, PassOptions *o)
     o->dp = c->batch.dp / o->dpr;
     o->defer_sync = r->defer_sync.v;
     o->tp_span = r->tp_size.span;
+    o->strategy_span = r->strategy.span;
     o->sequence_parallel = o->tp > 1 && r->sequence_parallel.v;
 }
 

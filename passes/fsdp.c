@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+#include "base/diag.h"
+
 IrBuilder fsdp_builder(IrGraph *g, const FlatUnit *u, uint32_t at)
 {
     IrBuilder b = ir_builder(g);
@@ -52,6 +54,23 @@ static void drop_old_states(Fsdp *x)
     ir_states_drop(m, drop);
 }
 
+/* Has every update a moment or a master, which zero1 and zero2 cut? */
+static bool has_states_to_cut(const IrGraph *update)
+{
+    for (uint32_t i = 0; update && i < update->order.n; i++) {
+        IrOp op = update->order.at[i];
+        bool found = ir_op_kind(update, op) != IR_OP_sgd;
+        for (uint32_t k = 2; !found && k < ir_op(update, op)->n_in; k++) {
+            IrValue in = ir_in(update, op, k);
+            found = in.i && ir_value(update, in)->def == IR_DEF_STATE &&
+                    ir_state_rec(update->m, ir_value(update, in)->state)->kind != IR_STATE_SCALAR;
+        }
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
 Status pass_fsdp(PassContext *c)
 {
     if (flat_data_ranks(c) == 1 || !ir_graph_find(c->m, "fwd"))
@@ -61,6 +80,10 @@ Status pass_fsdp(PassContext *c)
     x.weights = !strcmp(strategy, "fsdp2");
     x.grads = x.weights || !strcmp(strategy, "zero2");
     x.moments = x.grads || !strcmp(strategy, "zero1");
+    if (x.moments && !x.weights && !has_states_to_cut(ir_graph_find(c->m, "update"))) {
+        diag(c->s, c->options->strategy_span, zero_stateless, strategy);
+        return STATUS_USER;
+    }
     if (c->options->defer_sync && c->options->micro_batches > 1)
         x.grads = false; /* whole until the step's end */
     x.f = flat_units(c, x.ranks);

@@ -27,7 +27,7 @@ typedef struct PassOptions {
     int64_t tp, dp, dpr, pp; /* dp: ranks that share, dpr: groups of such ranks */
     Sym strategy;            /* ddp, zero1, zero2, fsdp2 */
     bool defer_sync;         /* whole accumulators, summed over ranks once a step */
-    Span tp_span;
+    Span tp_span, strategy_span;
     bool sequence_parallel; /* tp divides tokens where it divides nothing else */
     /* pipeline */
     Sym pp_schedule;       /* gpipe, 1f1b, interleaved_1f1b, zero_bubble */

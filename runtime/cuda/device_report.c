@@ -34,7 +34,7 @@ static void print_exchanges(const RtCuda *cuda, FILE *out)
 {
     if (cuda->ranks)
         fprintf(out, "exchanges | %s\n",
-                rt_peers_used(cuda) ? "by the copy engines along data-parallel axes" : "over NCCL");
+                rt_peers_used(cuda) ? "by the copy engines, but between stages" : "over NCCL");
 }
 
 /* -- describe: the choices for a plan, without memory -- */
