@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/device/emulate_host.h"
+#include "tests/unit/emulate_switch.h"
 #include "runtime/kernels/cuda/ptx.cuh"
 
 /* The machine behind emulate.h. A fiber runs until it waits; what runs next is drawn at random,
@@ -92,12 +93,6 @@ static void fail(const char *what)
 
 /* -- fibers -- */
 
-extern "C" void emulate_switch(void **save_sp, void *load_sp);
-asm(".text\n.globl emulate_switch\n.type emulate_switch,@function\nemulate_switch:\n"
-    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
-
 static void wait_for_others()
 {
     emulate_switch(&fibers[current].sp, scheduler_sp);
@@ -114,15 +109,10 @@ static void fiber_main()
 static void fiber_start(int i)
 {
     Fiber *f = &fibers[i];
-    void **top = (void **)(stacks + (size_t)(i + 1) * STACK_BYTES - 64);
     f->done = false;
     f->groups.clear();
     f->open.clear();
-    *--top = nullptr; /* keeps the stack aligned as after a call */
-    *--top = (void *)fiber_main;
-    for (int r = 0; r < 6; r++)
-        *--top = nullptr;
-    f->sp = top;
+    f->sp = emulate_begin(stacks + (size_t)(i + 1) * STACK_BYTES, fiber_main);
 }
 
 static void shuffle(std::vector<int> *v)

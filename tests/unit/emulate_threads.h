@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
 
 #include "base/dtype.h"
+#include "tests/unit/emulate_switch.h"
 
 enum {
     EMULATED_THREADS = 1024,
@@ -26,7 +26,7 @@ typedef void (*EmulatedEntry)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, 
                               uint64_t, uint64_t, uint64_t);
 
 typedef struct EmulatedThread {
-    ucontext_t context;
+    void *sp;
     uint32_t exchanges; /* done so far */
     uint32_t barriers;
     const uint32_t *until; /* waits for this count to reach `target`; NULL: runs */
@@ -40,7 +40,7 @@ static uint32_t emulated_current, emulated_block, emulated_n, emulated_left, emu
                                                                              emulated_shared_bytes;
 static uint32_t emulated_arrived, emulated_in_warp[EMULATED_THREADS / EMULATED_WARP];
 static float emulated_slot[EMULATED_THREADS][2];
-static ucontext_t emulated_scheduler;
+static void *emulated_scheduler;
 static EmulatedEntry emulated_entry;
 static const uint64_t *emulated_args;
 
@@ -59,7 +59,7 @@ static void emulated_wait(const uint32_t *count, uint32_t target)
     EmulatedThread *t = &emulated_threads[emulated_current];
     t->until = count;
     t->target = target;
-    swapcontext(&t->context, &emulated_scheduler);
+    emulate_switch(&t->sp, emulated_scheduler);
 }
 
 int32_t emulated_read_ptx_sreg_tid_x(void)
@@ -123,7 +123,7 @@ static void emulated_start(void)
     emulated_entry(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12],
                    a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21], a[22], a[23]);
     emulated_threads[emulated_current].done = 1;
-    swapcontext(&emulated_threads[emulated_current].context, &emulated_scheduler);
+    emulate_switch(&emulated_threads[emulated_current].sp, emulated_scheduler);
     abort();
 }
 
@@ -147,24 +147,16 @@ static uint32_t emulated_run_warp(uint32_t warp, const uint32_t *order)
             emulated_current = index;
             again = 1;
             ran++;
-            swapcontext(&emulated_scheduler, &t->context);
+            emulate_switch(&emulated_scheduler, t->sp);
             emulated_left -= (uint32_t)t->done;
         }
     }
     return ran;
 }
 
-/* Not inlined: gcc takes getcontext for a call that may return twice, to the caller's variables. */
-static __attribute__((noinline)) void emulated_prepare(EmulatedThread *t, char *stack)
+static void emulated_prepare(EmulatedThread *t, char *stack)
 {
-    t->exchanges = t->barriers = 0;
-    t->until = NULL;
-    t->done = 0;
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = stack;
-    t->context.uc_stack.ss_size = EMULATED_STACK;
-    t->context.uc_link = NULL;
-    makecontext(&t->context, emulated_start, 0);
+    *t = (EmulatedThread){.sp = emulate_begin(stack + EMULATED_STACK, emulated_start)};
 }
 
 static void emulated_run_block(uint32_t threads)

@@ -201,28 +201,44 @@ static void set_element(cudaDataType_t type, void *at, int64_t i, float value)
         ((float *)at)[i] = value;
 }
 
-static void do_product(const void *data)
+/* Column `col` of product n, of which `a` is the left factor, depth by depth. */
+static void do_column(const Product *p, int64_t n, int64_t col, int64_t depth, const float *a,
+                      float *sums)
 {
-    const Product *p = data;
-    int64_t depth = p->desc.ta == CUBLAS_OP_N ? p->a.cols : p->a.rows;
-    for (int64_t i = 0; i < p->c.rows * p->c.cols * p->c.batch; i++) {
-        int64_t row = i % p->c.rows, col = i / p->c.rows % p->c.cols,
-                n = i / (p->c.rows * p->c.cols);
-        float sum = 0;
-        for (int64_t k = 0; k < depth; k++) {
-            int64_t a = p->desc.ta == CUBLAS_OP_N ? row + k * p->a.ld : k + row * p->a.ld;
-            int64_t b = p->desc.tb == CUBLAS_OP_N ? k + col * p->b.ld : col + k * p->b.ld;
-            sum += element(p->a.type, p->at_a, n * p->a.stride + a) *
-                   element(p->b.type, p->at_b, n * p->b.stride + b);
-        }
+    int64_t rows = p->c.rows;
+    memset(sums, 0, (size_t)rows * sizeof *sums);
+    for (int64_t k = 0; k < depth; k++) {
+        int64_t at = p->desc.tb == CUBLAS_OP_N ? k + col * p->b.ld : col + k * p->b.ld;
+        float b = element(p->b.type, p->at_b, n * p->b.stride + at);
+        for (int64_t row = 0; row < rows; row++)
+            sums[row] += a[k * rows + row] * b;
+    }
+    for (int64_t row = 0; row < rows; row++) {
         int64_t at = n * p->c.stride + row + col * p->c.ld;
-        float value = p->alpha * sum;
+        float value = p->alpha * sums[row];
         if (p->beta != 0)
             value += p->beta * element(p->c.type, p->at_c, at);
         if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
             value += element(p->desc.bias_type, p->desc.bias, row);
         set_element(p->c.type, p->at_c, at, value);
     }
+}
+
+static void do_product(const void *data)
+{
+    const Product *p = data;
+    int64_t rows = p->c.rows, depth = p->desc.ta == CUBLAS_OP_N ? p->a.cols : p->a.rows;
+    float *a = malloc((size_t)(rows * (depth + 1)) * sizeof *a);
+    for (int64_t n = 0; n < p->c.batch; n++) {
+        for (int64_t i = 0; i < rows * depth; i++) {
+            int64_t row = i % rows, k = i / rows;
+            int64_t at = p->desc.ta == CUBLAS_OP_N ? row + k * p->a.ld : k + row * p->a.ld;
+            a[i] = element(p->a.type, p->at_a, n * p->a.stride + at);
+        }
+        for (int64_t col = 0; col < p->c.cols; col++)
+            do_column(p, n, col, depth, a, a + rows * depth);
+    }
+    free(a);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
