@@ -49,8 +49,7 @@ def read_log(path):
 
 
 def relative_l2(a, b):
-    top = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)))
-    bottom = math.sqrt(sum(y * y for y in b))
+    top, bottom = math.dist(a, b), math.hypot(*b)
     return top / bottom if bottom else top
 
 
