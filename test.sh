@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sets up, builds, and runs every test that needs no GPU.
-#   ./test.sh [--full]     --full: the long versions (10,000 random models, a minute per fuzzer)
+#   ./test.sh [--full]     --full: the long versions (10,000 random models, a minute per fuzzer, all
+#                          listed meshes of ranks)
 set -eu
 cd "$(dirname "$0")"
 skip='gpu|long'

@@ -16,7 +16,6 @@ import subprocess
 import sys
 
 import check
-import make
 import ranks
 import ranks_faults
 
@@ -33,13 +32,8 @@ def use_emulator(build, exe=None, **more):
 
 class Emulated(ranks.Fixture):
     def __init__(self, build, folder, seq, work):
-        super().__init__(build + "/stepc", folder, seq, work)
+        super().__init__(build + "/stepc", folder, seq, work, ROWS)
         self.build_dir = build
-        make.batch(self.batch, ROWS, int(seq), self.vocab(), 7)
-
-    def vocab(self):
-        config = check.json.load(open(self.folder + "/config.json"))
-        return config.get("text_config", config)["vocab_size"]
 
     def build(self, world, local, distributed, recompute):
         self.at += 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ranks: one fixture on meshes of ranks against one rank, 16 rows of seeded tokens, 8 steps:
+"""ranks: one fixture on meshes of ranks against one rank, on rows of seeded tokens, 8 steps:
 losses, norms, gradients and saved weights within BOUNDS. All runs of one mesh have the same bits,
 the saved weights' too: recompute off where it is on, and what the mesh's keys ask for.
 
@@ -8,10 +8,10 @@ the saved weights' too: recompute off where it is on, and what the mesh's keys a
       two steps on each mesh, each from the checkpoint of the one before, against one rank; and the
       first mesh's own eight steps, interrupted or not: same bits
 
-MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: local=N rows per
-micro-batch, dtype=float32|bfloat16|float64, recompute=POLICY or pointwise, transport=tcp|mpi,
-twice=1 (over the other transport), check=1. Meshes that differ only in the last four are built and
-run once each, and the first is compared with one rank.
+MESH is RANKS:KEY=VALUE,..., keys of `distributed` without the section, and of: rows=N (16) of the
+batch, local=N per micro-batch, dtype=float32|bfloat16|float64, recompute=POLICY or pointwise,
+transport=tcp|mpi, twice=1 (over the other transport), check=1. Meshes that differ only in the last
+four are built and run once each, and the first is compared with one rank.
 """
 
 import collections
@@ -94,13 +94,14 @@ def launch(n, transport, words):
 
 
 class Fixture:
-    def __init__(self, stepc, folder, seq, work):
+    def __init__(self, stepc, folder, seq, work, rows=ROWS):
         os.makedirs(work, exist_ok=True)
         self.stepc, self.folder, self.seq, self.work = stepc, folder, seq, work
+        self.rows = rows
         self.batch = work + "/batch.safetensors"
         config = json.load(open(folder + "/config.json"))
         config = config.get("text_config", config)
-        make.batch(self.batch, ROWS, int(seq), config["vocab_size"], 7)
+        make.batch(self.batch, rows, int(seq), config["vocab_size"], 7)
         self.at = self.runs = 0
 
     def sets(self, local, distributed, recompute, dtype="float32"):
@@ -109,7 +110,7 @@ class Fixture:
             "model.torch_dtype=" + dtype,
             "model.pretrained_model_name_or_path=" + self.folder,
             "dataset.seq_length=" + self.seq,
-            "step_scheduler.global_batch_size=%d" % ROWS,
+            "step_scheduler.global_batch_size=%d" % self.rows,
             "step_scheduler.local_batch_size=%d" % local,
             "stepc.recompute." + recompute,
             *("distributed.%s=%s" % kv for kv in distributed.items()),
@@ -277,7 +278,6 @@ def one_mesh(f, mesh, ranks, keys, runs, alone):
 
 def main(stepc, folder, seq, work, *meshes):
     """A mesh that fails is said and left, to be looked at."""
-    f = Fixture(stepc, folder, seq, work)
     groups, alone, failed = {}, {}, 0
     for mesh in meshes:
         ranks, keys = parse(mesh)
@@ -285,14 +285,14 @@ def main(stepc, folder, seq, work, *meshes):
         groups.setdefault((ranks, tuple(keys.items())), []).append((mesh, runs))
     for at, ((ranks, keys), members) in enumerate(groups.items()):
         keys, names = dict(keys), ", ".join(mesh for mesh, _ in members)
-        dtype = keys.get("dtype", "float32")
-        if dtype not in alone:
-            f.work = work
-            alone[dtype], _ = f.train(f.build(1, 4, {}, "none", dtype), 1, "mpi")
-        f.work = "%s/mesh%d" % (work, at)
-        os.makedirs(f.work, exist_ok=True)
+        rows, dtype = int(keys.pop("rows", ROWS)), keys.get("dtype", "float32")
+        if (rows, dtype) not in alone:
+            f = Fixture(stepc, folder, seq, "%s/%s-%d" % (work, dtype, rows), rows)
+            alone[rows, dtype], _ = f.train(f.build(1, 4, {}, "none", dtype), 1, "mpi")
+        f = Fixture(stepc, folder, seq, "%s/mesh%d" % (work, at), rows)
         try:
-            one_mesh(f, names, ranks, keys, [r for _, rs in members for r in rs], alone[dtype])
+            all_runs = [r for _, runs in members for r in runs]
+            one_mesh(f, names, ranks, keys, all_runs, alone[rows, dtype])
         except SystemExit:
             failed += 1
             continue
