@@ -65,8 +65,7 @@ def n_ranks(m):
 
 
 def n_rows(m):
-    """That stages, dp and micro-batches divide. (On 12, f32 does not determine e4b's norms to 1e-3:
-    docs/ranks.md, "Rounding".)"""
+    """That stages, dp and micro-batches divide."""
     return 24 if m["stages"] == 3 else ranks.ROWS
 
 
