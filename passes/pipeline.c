@@ -29,6 +29,7 @@ Status pass_pipeline(PassManager *p)
     TRY(pass_run(p, PASS_localize));
     TRY(pass_run(p, PASS_partition));
     TRY(pass_run(p, PASS_elide));
+    TRY(pass_run(p, PASS_bucket));
     TRY(pass_run(p, PASS_fsdp));
     TRY(pass_run(p, PASS_agree));
 

@@ -235,7 +235,8 @@ static bool is_outside(const Verifier *v, const Map *whole, const IrOpRec *from,
            ir_scope_block(v->g->m, from->scope).i != unit.i;
 }
 
-/* Gradients flow into a unit through what its gradient ops read of other units' gradient ops. */
+/* Gradients flow into a unit through what its gradient ops read of other units' gradient ops; an
+ * accumulation ends there. */
 static void check_order(Verifier *v)
 {
     const IrGraph *g = v->g;
@@ -253,7 +254,8 @@ static void check_order(Verifier *v)
         const IrOpRec *rec = ir_op(g, g->order.at[i]);
         IrScope unit = unit_of(g, &whole, rec);
         uint64_t replay;
-        if (rec->re || !map_get(&first_replay, key_of(unit, rec), &replay))
+        if (rec->re || rec->kind == IR_OP_accumulate ||
+            !map_get(&first_replay, key_of(unit, rec), &replay))
             continue;
         for (uint32_t n = 0; n < rec->n_in; n++) {
             IrValue in = ir_in(g, g->order.at[i], n);
