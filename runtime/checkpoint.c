@@ -12,25 +12,26 @@ enum { FORMAT = 1 };
 static const uint64_t shard_bytes = 5000000000u;
 
 typedef struct Counters { /* trainer.json */
-    uint64_t format, step, seed, skipped, sample0, data_position;
+    uint64_t format, step, seed, skipped, steps_done, sample0, data_position;
     const char *model, *optimizer;
 } Counters;
 
 typedef struct CounterField {
     const char *name;
     size_t at; /* in Counters */
-    bool text;
+    bool text, optional;
 } CounterField;
 
 static const CounterField counter_fields[] = {
-    {"format", offsetof(Counters, format), false},
-    {"model", offsetof(Counters, model), true},
-    {"optimizer", offsetof(Counters, optimizer), true},
-    {"step", offsetof(Counters, step), false},
-    {"seed", offsetof(Counters, seed), false},
-    {"skipped", offsetof(Counters, skipped), false},
-    {"sample0", offsetof(Counters, sample0), false},
-    {"data_position", offsetof(Counters, data_position), false},
+    {"format", offsetof(Counters, format), false, false},
+    {"model", offsetof(Counters, model), true, false},
+    {"optimizer", offsetof(Counters, optimizer), true, false},
+    {"step", offsetof(Counters, step), false, false},
+    {"seed", offsetof(Counters, seed), false, false},
+    {"skipped", offsetof(Counters, skipped), false, false},
+    {"steps_done", offsetof(Counters, steps_done), false, true},
+    {"sample0", offsetof(Counters, sample0), false, false},
+    {"data_position", offsetof(Counters, data_position), false, false},
 };
 
 enum { COUNTER_FIELDS = sizeof counter_fields / sizeof *counter_fields };
@@ -131,7 +132,8 @@ static Status save_counters(Session *s, Arena *scratch, const Counters *counters
                          arena_printf(scratch, "%s}\n", text));
 }
 
-static Counters counters_now(const RtPlan *plan, const unsigned char *arena, uint64_t data_position)
+static Counters counters_now(const RtPlan *plan, const unsigned char *arena,
+                             const RtReached *reached)
 {
     const PlanScalars *at = &plan->header->scalars;
     return (Counters){.format = FORMAT,
@@ -140,8 +142,9 @@ static Counters counters_now(const RtPlan *plan, const unsigned char *arena, uin
                       .step = scalar(arena, at->step),
                       .seed = scalar(arena, at->seed),
                       .skipped = scalar(arena, at->skipped),
+                      .steps_done = (uint64_t)reached->steps,
                       .sample0 = scalar(arena, at->sample0),
-                      .data_position = data_position};
+                      .data_position = reached->data_position};
 }
 
 /* What all ranks take part in; a failure of the writing one does not keep the others waiting. */
@@ -164,11 +167,11 @@ static Status write_texts(Session *s, Arena *scratch, const RtPlan *plan, const 
 
 Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
                           const unsigned char *arena, const RtWeights *weights,
-                          uint64_t data_position, const char *dir)
+                          const RtReached *reached, const char *dir)
 {
     Arena *scratch = arena_new();
     RtFolder folder = {0};
-    Counters counters = counters_now(plan, arena, data_position);
+    Counters counters = counters_now(plan, arena, reached);
     bool first = rt_is_first(world);
     Status status =
         rt_world_agree(world, first ? rt_folder_begin(s, scratch, dir, &folder) : STATUS_OK);
@@ -218,7 +221,7 @@ static Status read_counters(Session *s, const char *path, Counters *out_counters
     if (!rt_json_end(&json))
         return counters_error(s, path, arena_printf(s->arena, "%s at byte %zu", json.why, json.at));
     for (uint32_t i = 0; i < COUNTER_FIELDS; i++)
-        if (!seen[i])
+        if (!seen[i] && !counter_fields[i].optional)
             return counters_error(
                 s, path, arena_printf(s->arena, "key `%s` is missing", counter_fields[i].name));
     if (out_counters->format != FORMAT)
@@ -301,10 +304,10 @@ static Status resume_optimizer(Session *s, unsigned char *arena, const RtWeights
 
 Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
                             unsigned char *arena, const char *dir, RtWeights *out_weights,
-                            uint64_t *out_data_position)
+                            RtReached *out_reached)
 {
     const char *path = arena_printf(s->arena, "%s/state/trainer.json", dir);
-    Counters counters = {0};
+    Counters counters = {.steps_done = (uint64_t)-1};
     *out_weights = (RtWeights){0};
     if (access(path, F_OK)) {
         diag(s, no_span, checkpoint_none, dir, path);
@@ -325,6 +328,6 @@ Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan
     set_scalar(arena, at->seed, counters.seed);
     set_scalar(arena, at->skipped, counters.skipped);
     set_scalar(arena, at->sample0, counters.sample0);
-    *out_data_position = counters.data_position;
+    *out_reached = (RtReached){counters.data_position, (int64_t)counters.steps_done};
     return STATUS_OK;
 }

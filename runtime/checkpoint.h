@@ -10,17 +10,23 @@
  * written. */
 Status rt_checkpoint_check(Session *s, const char *dir);
 
+/* How far a run has come, beside what its scalars say. */
+typedef struct RtReached {
+    uint64_t data_position; /* samples taken from the data */
+    int64_t steps;          /* done, skipped ones included; -1: an older checkpoint, without it */
+} RtReached;
+
 /* Written beside `dir` and put in its place at once. What else an existing folder holds (a
  * tokenizer) stays in it. */
 Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
                           const unsigned char *arena, const RtWeights *weights,
-                          uint64_t data_position, const char *dir);
+                          const RtReached *reached, const char *dir);
 
 /* Restores weights, masters, moments and counters bit for bit; a folder of another model,
  * optimizer, shape or dtype, or one without training state, is an error. */
 Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
                             unsigned char *arena, const char *dir, RtWeights *out_weights,
-                            uint64_t *out_data_position);
+                            RtReached *out_reached);
 
 /* Gradients in their stored dtypes, under the names that their weights have in files (weights NULL:
  * the plan's). */

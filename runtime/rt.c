@@ -204,12 +204,13 @@ int64_t rt_global_batch(const Rt *rt)
     return header->micro_batches * header->batch * (int64_t)rt->n_data;
 }
 
-void rt_resumed(Rt *rt)
+void rt_resumed(Rt *rt, int64_t steps)
 {
     const PlanScalars *scalars = &rt->plan.header->scalars;
-    const int64_t *sample0 = scalar_at(rt, scalars->sample0), *step = scalar_at(rt, scalars->step);
+    const int64_t *sample0 = scalar_at(rt, scalars->sample0);
     const int64_t *seed = scalar_at(rt, scalars->seed), *skipped = scalar_at(rt, scalars->skipped);
-    rt->steps_done = sample0 ? *sample0 / rt_global_batch(rt) : step ? *step : 0;
+    rt->samples_done = sample0 ? *sample0 : 0;
+    rt->steps_done = steps >= 0 ? steps : rt->samples_done / rt_global_batch(rt);
     if (rt->world)
         rt->world->steps_done = rt->steps_done;
     rt->skips = skipped ? *skipped : 0;
@@ -225,7 +226,7 @@ Status rt_before_save(Rt *rt)
         if (rt->plan.states[i].kind != PLAN_STATE_ACC)
             TRY(rt->kind->get(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes));
     put_i64(rt, header->scalars.seed, rt->seed);
-    put_i64(rt, header->scalars.sample0, rt->steps_done * rt_global_batch(rt));
+    put_i64(rt, header->scalars.sample0, rt->samples_done);
     return STATUS_OK;
 }
 
@@ -322,8 +323,7 @@ static void set_scalars(Rt *rt, float lr)
         *lr_at = lr;
     rt->random[0] = rt->steps_done;
     rt->random[1] = rt->seed;
-    rt->random[2] = rt->steps_done * rt_global_batch(rt) +
-                    rt->data_rank * header->micro_batches * header->batch;
+    rt->random[2] = rt->samples_done + rt->data_rank * header->micro_batches * header->batch;
     put_i64(rt, scalars->seed, rt->seed);
     put_i64(rt, scalars->sample0, rt->random[2]);
 }
@@ -398,6 +398,7 @@ Status rt_step_end(Rt *rt, RtStepResult *out_result)
         rt_profile_end(rt->profile);
     rt_progress_end(&rt->progress);
     rt->steps_done++;
+    rt->samples_done += rt_global_batch(rt);
     if (rt->world)
         rt->world->steps_done = rt->steps_done;
     read_scalars(rt, rt->lr, out_result);

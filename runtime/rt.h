@@ -36,7 +36,8 @@ typedef struct Rt {
     uint64_t update_from; /* the first instruction that changes a parameter */
     int64_t seed;
     bool seed_given;    /* on the command line: a resumed run does not replace it */
-    int64_t steps_done; /* of the run, skipped ones included: what data and schedule go by */
+    int64_t steps_done; /* of the run, skipped ones included: what the schedule goes by */
+    int64_t samples_done; /* by them, on all ranks: what random keys go by */
     int64_t skips;      /* updates skipped in a row */
     int64_t random[3];  /* step, seed, first sample, as kernels see them */
     RtFault fault;
@@ -79,8 +80,9 @@ Status rt_stage(Rt *rt);
 /* One forward pass over micro-batch 0's inputs: the sum of its losses. */
 Status rt_eval(Rt *rt, double *out_sum);
 
-/* A checkpoint's counters have been put into the arena: the run goes on from there. */
-void rt_resumed(Rt *rt);
+/* A checkpoint's counters have been put into the arena: the run goes on from there. steps: done
+ * until then; -1: as many as took the samples, had each been of this run's global batch. */
+void rt_resumed(Rt *rt, int64_t steps);
 /* Puts into the arena what the next rt_resumed will read. */
 Status rt_before_save(Rt *rt);
 

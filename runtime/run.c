@@ -87,11 +87,11 @@ static Status load_weights(RtRun *run)
     const RtOptions *o = run->options;
     const char *dir = o->weights ? o->weights : rt->settings.weights_dir;
     if (o->resume) {
-        uint64_t position;
+        RtReached reached;
         TRY(rt_checkpoint_resume(run->s, rt->world, &rt->plan, rt->arena.base, o->resume,
-                                 &run->weights, &position));
-        rt_data_seek(run->data, position);
-        rt_resumed(rt);
+                                 &run->weights, &reached));
+        rt_data_seek(run->data, reached.data_position);
+        rt_resumed(rt, reached.steps);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
     } else if (dir) {
         TRY(rt_weights_load(run->s, rt->world, &rt->plan, rt->arena.base, dir, &run->weights));
@@ -106,17 +106,23 @@ static Status load_weights(RtRun *run)
 
 /* -- how long -- */
 
-/* The recipe's length of the whole run in steps; -1: it says none. */
+/* The recipe's length of the whole run in steps; -1: it says none. Epochs are counted in samples:
+ * the steps before a resume may have taken more or fewer of them than a step does now. */
 static int64_t recipe_steps(const RtRun *run)
 {
-    const RtSettings *settings = &run->rt->settings;
+    const Rt *rt = run->rt;
+    const RtSettings *settings = &rt->settings;
     uint64_t batches = rt_data_batches(run->data);
     if (settings->max_steps >= 0)
         return settings->max_steps;
     int64_t steps;
     if (settings->num_epochs < 0 || !batches)
         return -1;
-    return __builtin_mul_overflow(settings->num_epochs, batches, &steps) ? INT64_MAX : steps;
+    if (__builtin_mul_overflow(settings->num_epochs, batches, &steps) ||
+        __builtin_add_overflow(steps, rt->steps_done - rt->samples_done / rt_global_batch(rt),
+                               &steps))
+        return INT64_MAX;
+    return steps > 0 ? steps : 0;
 }
 
 static Status set_length(RtRun *run)

@@ -62,9 +62,10 @@ static Status save(RtRun *run)
     Rt *rt = run->rt;
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
+    RtReached reached = {run->ahead ? run->ahead_position : rt_data_position(run->data),
+                         rt->steps_done};
     TRY(rt_before_save(rt));
-    TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights,
-                           run->ahead ? run->ahead_position : rt_data_position(run->data),
+    TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights, &reached,
                            run->save_dir));
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);

@@ -589,7 +589,8 @@ static void test_save_resume(void **state)
     Model *m = toy("model."), *again = toy("model.");
     ToyFile file;
     RtWeights weights, resumed;
-    uint64_t position = 0;
+    const RtReached at = {123, 5};
+    RtReached reached = {0};
     const char *dir = in(f, "out/ckpt");
     toy_file(&file);
     toy_add(&file, "model.language_model.embed_tokens.weight", 6, 4, file.embed);
@@ -610,7 +611,7 @@ static void test_save_resume(void **state)
     *(int64_t *)(void *)(m->arena + m->header.scalars.step) = 4;
     *(int64_t *)(void *)(m->arena + m->header.scalars.seed) = -3;
     assert_int_equal(rt_checkpoint_check(f->s, dir), STATUS_OK);
-    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 123, dir),
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, &at, dir),
                      STATUS_OK);
 
     RtTensorSet set;
@@ -636,18 +637,19 @@ static void test_save_resume(void **state)
     assert_string_equal(config.text, "{\"model_type\": \"toy\"}\n");
 
     assert_int_equal(
-        rt_checkpoint_resume(f->s, NULL, &again->plan, again->arena, dir, &resumed, &position),
+        rt_checkpoint_resume(f->s, NULL, &again->plan, again->arena, dir, &resumed, &reached),
         STATUS_OK);
-    assert_int_equal(position, 123);
+    assert_int_equal(reached.data_position, at.data_position);
+    assert_int_equal(reached.steps, at.steps);
     assert_memory_equal(m->arena, again->arena, sizeof m->arena);
 
     /* saved again over itself: the same files, and what else is in the folder stays */
     put_file(in(f, "out/ckpt/tokenizer.json"), "{}", 2);
     put_file(in(f, "out/ckpt/model-00001-of-00002.safetensors"), "stale", 5);
-    assert_int_equal(rt_checkpoint_save(f->s, NULL, &again->plan, again->arena, &resumed, 123, dir),
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &again->plan, again->arena, &resumed, &at, dir),
                      STATUS_OK);
     assert_int_equal(
-        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 123, in(f, "copy/")),
+        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, &at, in(f, "copy/")),
         STATUS_OK);
     assert_true(
         same_files(f, in(f, "out/ckpt/model.safetensors"), in(f, "copy/model.safetensors")));
@@ -673,46 +675,47 @@ static void test_resume_errors(void **state)
     Fixture *f = begin();
     Model *m = toy("model.");
     RtWeights weights, resumed;
-    uint64_t position;
+    const RtReached at = {1, 1};
+    RtReached reached;
     const char *dir = in(f, "ckpt"), *trainer = in(f, "ckpt/state/trainer.json");
     assert_int_equal(rt_weights_init(f->s, NULL, &m->plan, m->arena, 1, &weights), STATUS_OK);
-    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 1, dir),
+    assert_int_equal(rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, &at, dir),
                      STATUS_OK);
     m->instrs[0].kernel = PLAN_KERNEL_sgd;
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     expect_message(f, "was saved with optimizer `adamw`, and this executable has `sgd`");
     m->instrs[0].kernel = PLAN_KERNEL_adamw;
     m->states[5].kind = PLAN_STATE_ACC;
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     expect_message(f, "`exp_avg_sq.model.layers.0.proj.weight` belongs to no trained weight");
     m->states[5].kind = PLAN_STATE_MOMENT2;
     m->states[5].dtype = DTYPE_BF16;
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     expect_message(f, "is F32 [4, 4], but this executable has BF16 [4, 4]");
     m->states[5].dtype = DTYPE_F32;
     m->states[0].dtype = DTYPE_BF16; /* of another precision: no conversion on resume */
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     expect_message(f, "field `dtype`: F32 cannot be restored to bf16");
     m->states[0].dtype = DTYPE_F32;
     put_file(trainer, "{\"format\": 1, \"step\": -1}", 24);
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     put_file(trainer, "{\"format\": 1}", 13);
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_USER);
     expect_message(f, "malformed training state: key `model` is missing");
     unlink(trainer);
-    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &position),
+    assert_int_equal(rt_checkpoint_resume(f->s, NULL, &m->plan, m->arena, dir, &resumed, &reached),
                      STATUS_ENV);
     expect_message(f, "cannot resume from");
     put_file(in(f, "file"), "", 0);
     assert_int_equal(rt_checkpoint_check(f->s, in(f, "file")), STATUS_ENV);
     assert_int_equal(
-        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, 1, in(f, "file/x")),
+        rt_checkpoint_save(f->s, NULL, &m->plan, m->arena, &weights, &at, in(f, "file/x")),
         STATUS_ENV);
     free(m);
     end(f);

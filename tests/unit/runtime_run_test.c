@@ -571,6 +571,38 @@ static void test_resume(void **unused)
     assert_non_null(strstr(ran.out, "weights | parts\n"));
 }
 
+/* Puts `line` in the place of the line that begins with `key`; "": takes it out. */
+static void edit_counters(const char *path, const char *key, const char *line)
+{
+    char *text = file_text(path), *at = strstr(text, key), *end = strchr(at, '\n') + 1;
+    FILE *file = fopen(path, "wb");
+    fprintf(file, "%.*s%s%s", (int)(at - text), text, line, end);
+    fclose(file);
+    free(text);
+}
+
+/* Steps and samples are counted apart: a run may go on with another global batch. A checkpoint
+ * without the steps has taken equal ones. */
+static void test_resume_counters(void **unused)
+{
+    (void)unused;
+    run_well("--steps 8 --log eight.jsonl");
+    run_well("--steps 4 --log old.jsonl --save old");
+    edit_counters("old/state/trainer.json", "  \"steps_done\"", "");
+    Ran ran = run_well("--resume old --log old.jsonl");
+    assert_non_null(strstr(ran.out, "resumed | step 4 | old\n"));
+    same_results("eight.jsonl", "old.jsonl", 8);
+    edit_counters("old/state/trainer.json", "  \"sample0\"",
+                  "  \"steps_done\": 6,\n  \"sample0\": 16,\n");
+    ran = run_well("--resume old --save old");
+    assert_non_null(strstr(ran.out, "resumed | step 6 | old\n"));
+    assert_non_null(strstr(ran.out, "step 8 |"));
+    char *trainer = file_text("old/state/trainer.json");
+    assert_int_equal((int)number_after(trainer, "\"steps_done\": "), 8);
+    assert_int_equal((int)number_after(trainer, "\"sample0\": "), 16 + 2 * MICRO * BATCH);
+    free(trainer);
+}
+
 static void write_text(const char *path, int bytes)
 {
     FILE *file = fopen(path, "wb");
@@ -754,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_trains),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_counters),
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_all_ignored),
         cmocka_unit_test(test_skips),
