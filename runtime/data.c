@@ -210,8 +210,7 @@ Status rt_data_open(Session *s, const RtPlan *plan, const RtDataOptions *options
     data->s = s;
     data->plan = plan;
     data->options = *options;
-    if (!data->options.ignore_index)
-        data->options.ignore_index = -100;
+    data->ignored_label = options->ignore_index ? *options->ignore_index : -100;
     data->seq = plan->header->seq;
     data->rows = plan->header->batch * (options->eval ? 1 : plan->header->micro_batches);
     data->all_rows = data->rows * (options->n_ranks ? options->n_ranks : 1);

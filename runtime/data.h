@@ -26,7 +26,7 @@ typedef struct RtDataOptions {
     /* that share a step's rows: this one has the rank-th part; n_ranks 0: 1 */
     uint32_t n_ranks, rank;
     bool eval;            /* fills micro-batch 0's pieces only */
-    int64_t ignore_index; /* of labels and targets in batch files; 0: -100 */
+    const int64_t *ignore_index; /* of labels and targets in batch files; NULL: -100 */
     int64_t vocab;        /* ids are below it; 0: what the plan's own tables hold */
 } RtDataOptions;
 

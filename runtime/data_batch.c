@@ -137,7 +137,7 @@ static Status convert(BatchFile *b, RtInput k)
 {
     RtData *data = b->data;
     int64_t limit = data->limit[k] < INT32_MAX ? data->limit[k] : (int64_t)INT32_MAX + 1;
-    int64_t n = b->rows * data->seq, ignored = data->options.ignore_index;
+    int64_t n = b->rows * data->seq, ignored = data->ignored_label;
     const char *range = arena_printf(data->s->arena, "from 0 to %lld", (long long)limit - 1);
     if (k == RT_INPUT_targets)
         range = arena_printf(data->s->arena, "%s, or %lld where it is ignored", range,

@@ -32,7 +32,8 @@ struct RtData {
     const PlanInput *input[RT_INPUT_COUNT]; /* NULL: the model does not read it */
     int64_t limit[RT_INPUT_COUNT];          /* values are below it; INT64_MAX: not known */
     int64_t tokens_limit;                   /* of what is both an id and a target */
-    int32_t ignore;                         /* what an ignored target is in the arena */
+    int32_t ignore;                         /* what an ignored target is in the arena, */
+    int64_t ignored_label;                  /* and in a batch file */
     int64_t seq, rows;                      /* rows of one call, */
     int64_t all_rows, first_row;            /* and of all ranks', among which they begin here */
     uint64_t position, samples;             /* samples: in one pass; 0: endless */

@@ -48,7 +48,7 @@ static Status open_data(RtRun *run)
         .batch = o->batch,
         .path = path,
         .seed = (uint64_t)(o->seed != RT_OPTION_ABSENT ? o->seed : settings->data_seed),
-        .ignore_index = settings->ignore_index,
+        .ignore_index = &settings->ignore_index,
         .n_ranks = run->rt->n_data,
         .rank = run->rt->data_rank,
     };
@@ -74,7 +74,7 @@ static Status open_eval(RtRun *run)
             (long long)settings->val_every_steps);
     if (!path)
         return STATUS_OK;
-    RtDataOptions options = {.path = path, .eval = true, .ignore_index = settings->ignore_index,
+    RtDataOptions options = {.path = path, .eval = true, .ignore_index = &settings->ignore_index,
                              .n_ranks = run->rt->n_data, .rank = run->rt->data_rank};
     return rt_data_open(run->s, &run->rt->plan, &options, &run->eval_data);
 }

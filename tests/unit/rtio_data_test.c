@@ -86,6 +86,15 @@ static void test_batch(void **state)
     expect_row(row(m, 1, 0, 0), 4, ROW(1, 2, -100, 4));
     expect_row(row(m, 4, 0, 0), 4, ROW(1, 1, 1, 1));
     rt_data_close(data);
+    labels[2] = 0; /* a label of the vocabulary, 0 too, can be the one that is ignored */
+    const char *path = in(f, "batch.safetensors");
+    RtDataOptions options = {.batch = path, .ignore_index = &labels[2]};
+    assert_int_equal(rt_tensors_write(f->s, path, out, 2), STATUS_OK);
+    assert_int_equal(rt_data_open(f->s, &m->plan, &options, &data), STATUS_OK);
+    assert_int_equal(rt_data_next(data, m->arena), STATUS_OK);
+    expect_row(row(m, 1, 0, 0), 4, ROW(1, 2, -100, 4));
+    assert_int_equal(rt_data_targets(data), 7);
+    rt_data_close(data);
     free(m);
     end(f);
 }
