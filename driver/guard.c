@@ -1,5 +1,6 @@
 #include "driver/guard.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -42,9 +43,9 @@ static int run_child(const DriverCommand *command, const DriverArgs *args, bool 
         }
         exit(run_here(command, args));
     }
-    int state = 0;
+    int state = STATUS_BUG << 8;
     signal(SIGINT, SIG_IGN); /* Ctrl-C is the child's to die of */
-    while (waitpid(child, &state, 0) < 0)
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
         ;
     signal(SIGINT, SIG_DFL);
     return state;
@@ -129,6 +130,7 @@ static void write_reproducer(const DriverCommand *command, const DriverArgs *arg
 
 int driver_guard_run(const DriverCommand *command, const DriverArgs *args, int argc, char **argv)
 {
+    signal(SIGCHLD, SIG_DFL); /* a parent may have had it ignored: then none could be waited for */
     int state = run_child(command, args, false);
     if (is_bug(state)) {
         write_reproducer(command, args, argc, argv, state);
