@@ -14,6 +14,16 @@
 
 enum { KEEP_BYTES = 64 << 20 }; /* of the last IR dump, at most */
 
+Status driver_guard_output(Session *s)
+{
+    bool lost = ferror(stdout);
+    if (fflush(stdout) == 0 && !lost)
+        return STATUS_OK;
+    diag(s, no_span, file_write, "standard output",
+         lost ? "not all of it was written" : strerror(errno));
+    return STATUS_ENV;
+}
+
 static int run_here(const DriverCommand *command, const DriverArgs *args)
 {
     Session *s = session_new(stderr);
@@ -21,8 +31,8 @@ static int run_here(const DriverCommand *command, const DriverArgs *args)
     Status status = command->run(s, args);
     if (status == STATUS_OK && s->n_errors)
         status = STATUS_USER;
-    if (fflush(stdout) && status == STATUS_OK)
-        status = STATUS_ENV;
+    if (status == STATUS_OK)
+        status = driver_guard_output(s);
     session_free(s);
     return status;
 }

@@ -8,4 +8,7 @@
 /* Returns the process's exit code. */
 int driver_guard_run(const DriverCommand *command, const DriverArgs *args, int argc, char **argv);
 
+/* Brings out what a command has printed; that it cannot be written is an error. */
+Status driver_guard_output(Session *s);
+
 #endif

@@ -49,19 +49,21 @@ static const DriverCommand *find_command(Session *s, const char *name)
 
 int main(int argc, char **argv)
 {
+    Session *s = session_new(stderr);
+    int code = STATUS_USER;
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
         !strcmp(argv[1], "help")) {
         print_usage(argc < 2 ? stderr : stdout);
-        return argc < 2 ? STATUS_USER : STATUS_OK;
+        code = argc < 2 ? STATUS_USER : driver_guard_output(s);
+        session_free(s);
+        return code;
     }
-    Session *s = session_new(stderr);
     DriverArgs args;
     const DriverCommand *command = find_command(s, argv[1]);
-    int code = STATUS_USER;
     if (command && driver_args_parse(s, command, argc - 2, argv + 2, &args) == STATUS_OK) {
         if (args.help) {
             driver_args_help(stdout, command);
-            code = STATUS_OK;
+            code = driver_guard_output(s);
         } else {
             code = driver_guard_run(command, &args, argc, argv);
         }
