@@ -6,8 +6,8 @@
 
 #include "runtime/weights.h"
 
-/* Before a run that will save: `dir` is no file, and its parent exists (made if need be) and can be
- * written. */
+/* Before a run that will save: `dir` is no file, mount point or working directory, and its parent
+ * exists (made if need be) and can be written. */
 Status rt_checkpoint_check(Session *s, const char *dir);
 
 /* How far a run has come, beside what its scalars say. */

@@ -47,13 +47,34 @@ static Status make_parents(Session *s, Arena *arena, const char *path)
     return mkdir(parent, 0777) && errno != EEXIST ? failed(s, parent) : STATUS_OK;
 }
 
+/* What a folder is that another cannot take the place of; else NULL. Mounts within one file system
+ * share its device. */
+static const char *lasting(Arena *arena, const char *path, const struct stat *info)
+{
+    struct stat other;
+    struct statx more = {0};
+    bool mounted =
+        !statx(AT_FDCWD, path, 0, STATX_TYPE, &more) && more.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+    if (mounted || (!stat(parent_of(arena, path), &other) && other.st_dev != info->st_dev))
+        return "a mount point";
+    bool here = !stat(".", &other) && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
+    return here ? "the working directory" : NULL;
+}
+
 static Status check(Session *s, Arena *arena, const char *path)
 {
     struct stat info;
     TRY(make_parents(s, arena, path));
-    if (!stat(path, &info) && !S_ISDIR(info.st_mode)) {
+    bool exists = !stat(path, &info);
+    if (exists && !S_ISDIR(info.st_mode)) {
         errno = ENOTDIR;
         return failed(s, path);
+    }
+    const char *what = exists ? lasting(arena, path, &info) : NULL;
+    if (what) {
+        diag(s, no_span, checkpoint_place, path, what);
+        diag(s, no_span, checkpoint_place_hint);
+        return STATUS_ENV;
     }
     return access(parent_of(arena, path), W_OK | X_OK) ? failed(s, path) : STATUS_OK;
 }
