@@ -204,10 +204,10 @@ static int listen_at(const struct sockaddr *at, socklen_t length)
     return -1;
 }
 
-/* Again and again until the deadline: the other side may not listen yet. */
+/* Once at least, and again until the deadline: the other side may not listen yet. */
 static int connect_to(const Tcp *tcp, const struct sockaddr *at, socklen_t length)
 {
-    while (!late(tcp)) {
+    do {
         int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, at, length)) {
             no_delay(fd);
@@ -216,7 +216,7 @@ static int connect_to(const Tcp *tcp, const struct sockaddr *at, socklen_t lengt
         if (fd >= 0)
             close(fd);
         pause_a_little();
-    }
+    } while (!late(tcp));
     return -1;
 }
 

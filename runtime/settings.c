@@ -53,6 +53,8 @@ static const Field fields[] = {
     {"tied", NULL, FIELD_UNREAD, 0, true}, /* runtime/weights_names.c */
 };
 
+enum { MOST_MINUTES = 525600 }; /* of a timeout: nanoseconds of any are an int64_t */
+
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static const char *const lr_styles[] = {
@@ -176,7 +178,7 @@ static Status check_ranges(Session *s, const RtSettings *settings)
         bad = "val_every_steps";
     else if (settings->max_skips < 1)
         bad = "max_skips";
-    else if (!(settings->timeout_minutes > 0))
+    else if (!(settings->timeout_minutes > 0 && settings->timeout_minutes <= MOST_MINUTES))
         bad = "timeout_minutes";
     if (!bad)
         return STATUS_OK;

@@ -60,6 +60,16 @@ static void test_settings(void **state)
         {"{\"lr\": {\"style\": \"step\"}}", "setting `lr.style` has a value"},
         {"{\"data\": {\"pat\": 1}}", "setting `data.pat` is not known"},
     };
+    static const char *const minutes[] = {"0", "-1", "525601", "1e300"};
+    for (unsigned i = 0; i < sizeof minutes / sizeof *minutes; i++) {
+        Heard *h = listen();
+        const char *json =
+            arena_printf(h->s->arena, "%.*s, \"timeout_minutes\": %s}",
+                         (int)strlen(settings_json) - 1, settings_json, minutes[i]);
+        assert_int_equal(rt_settings_read(h->s, json, &settings), STATUS_ENV);
+        assert_non_null(strstr(heard_text(h), "setting `timeout_minutes` has a value"));
+        hush(h);
+    }
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         Heard *h = listen();
         assert_int_equal(rt_settings_read(h->s, bad[i].json, &settings), STATUS_ENV);
