@@ -102,6 +102,26 @@ bool rt_is_launched(void)
     return size > 1;
 }
 
+static bool is_count(const char *text)
+{
+    size_t n = strlen(text);
+    return n && n < 10 && strspn(text, "0123456789") == n;
+}
+
+/* A mistyped variable must not make another rank, or a job of one, of this process. */
+static Status check_variables(Session *s, Launch launch)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    for (uint32_t i = 0; launch == LAUNCH_VARIABLES && i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (!text || is_count(text))
+            continue;
+        diag(s, no_span, ranks_variable, names[i], text);
+        return STATUS_USER;
+    }
+    return STATUS_OK;
+}
+
 /* Every rank finds this by itself; the first one says it. */
 static Status wrong_size(Session *s, Launch launch, uint64_t have, uint32_t want)
 {
@@ -155,6 +175,7 @@ Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double
     uint64_t have;
     Launch launch = launch_of(&have);
     *out_world = NULL;
+    TRY(check_variables(s, launch));
     if (size == 1 && have <= 1)
         return STATUS_OK;
     if (have != size)
