@@ -29,6 +29,20 @@ typedef struct Address { /* where a rank listens */
     socklen_t length, pad;
 } Address;
 
+typedef struct Guest { /* somebody who has come, and may be a rank */
+    int fd;
+    struct sockaddr_storage from;
+    Hello hello; /* of which there are `have` bytes */
+    size_t have;
+} Guest;
+
+typedef struct Hall { /* those who have not said who they are, by when they came */
+    int listener;
+    Guest *guests;
+    struct pollfd *polls;
+    uint32_t n, most;
+} Hall;
+
 typedef struct Side { /* one direction of a transfer */
     uint32_t peer;
     unsigned char *bytes;
@@ -195,7 +209,7 @@ static bool write_all(int fd, const void *bytes, size_t n)
 
 static int listen_at(const struct sockaddr *at, socklen_t length)
 {
-    int on = 1, fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int on = 1, fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (fd >= 0 && !bind(fd, at, length) && !listen(fd, BACKLOG))
         return fd;
@@ -220,22 +234,6 @@ static int connect_to(const Tcp *tcp, const struct sockaddr *at, socklen_t lengt
     return -1;
 }
 
-static int accept_one(const Tcp *tcp, int listener, struct sockaddr_storage *out_from)
-{
-    while (!late(tcp)) {
-        struct pollfd ready = {listener, POLLIN, 0};
-        socklen_t length = sizeof *out_from;
-        if (poll(&ready, 1, 100) <= 0)
-            continue;
-        int fd = accept4(listener, (struct sockaddr *)out_from, &length, SOCK_CLOEXEC);
-        if (fd < 0)
-            continue;
-        no_delay(fd);
-        return fd;
-    }
-    return -1;
-}
-
 static uint16_t *port_of(struct sockaddr_storage *at)
 {
     return at->ss_family == AF_INET6 ? &((struct sockaddr_in6 *)(void *)at)->sin6_port
@@ -247,44 +245,98 @@ static socklen_t length_of(const struct sockaddr_storage *at)
     return at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* One of the higher ranks says who it is; anybody else on the port is sent away. */
-static Status welcome(Tcp *tcp, int listener, Address *addresses)
+/* Takes in who has come. Where there is no room, the one that has been silent longest goes. */
+static void open_door(Hall *hall)
+{
+    Guest guest = {0};
+    socklen_t length = sizeof guest.from;
+    guest.fd = accept4(hall->listener, (struct sockaddr *)&guest.from, &length, SOCK_CLOEXEC);
+    if (guest.fd < 0)
+        return;
+    no_delay(guest.fd);
+    if (hall->n == hall->most) {
+        close(hall->guests[0].fd);
+        memmove(hall->guests, hall->guests + 1, --hall->n * sizeof guest);
+    }
+    hall->guests[hall->n++] = guest;
+}
+
+/* Reads on; false: this is nobody, or has gone. */
+static bool hear(Guest *guest)
+{
+    ssize_t got = recv(guest->fd, (char *)&guest->hello + guest->have,
+                       sizeof guest->hello - guest->have, MSG_DONTWAIT);
+    if (got < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    guest->have += (size_t)got;
+    return got > 0;
+}
+
+/* One of the higher ranks has said who it is; anybody else on the port is sent away. */
+static Status welcome(Tcp *tcp, Guest *guest, Address *addresses)
 {
     RtWorld *world = tcp->world;
-    struct sockaddr_storage from;
-    Hello hello;
-    int fd = accept_one(tcp, listener, &from);
-    if (fd < 0)
-        return STATUS_OK;
-    if (!read_all(tcp, fd, &hello, sizeof hello) || hello.magic != HELLO ||
-        hello.rank >= world->size || hello.rank <= world->rank || tcp->sockets[hello.rank] >= 0) {
-        close(fd);
+    const Hello *hello = &guest->hello;
+    if (hello->magic != HELLO || hello->rank >= world->size || hello->rank <= world->rank ||
+        tcp->sockets[hello->rank] >= 0) {
+        close(guest->fd);
         return STATUS_OK;
     }
-    if (hello.size != world->size)
+    tcp->sockets[hello->rank] = guest->fd;
+    if (hello->size != world->size)
         return failed(tcp, "a rank has come", "its WORLD_SIZE is another");
-    tcp->sockets[hello.rank] = fd;
     if (addresses) {
-        *port_of(&from) = hello.port;
-        addresses[hello.rank] = (Address){from, length_of(&from), 0};
+        *port_of(&guest->from) = hello->port;
+        addresses[hello->rank] = (Address){guest->from, length_of(&guest->from), 0};
     }
     return STATUS_OK;
 }
 
+/* Everybody says who they are in their own time: one that says nothing holds up none. */
+static Status listen_around(Tcp *tcp, Hall *hall, Address *addresses)
+{
+    uint32_t n = hall->n, left = 0;
+    Status status = STATUS_OK;
+    hall->polls[n] = (struct pollfd){hall->listener, POLLIN, 0};
+    for (uint32_t i = 0; i < n; i++)
+        hall->polls[i] = (struct pollfd){hall->guests[i].fd, POLLIN, 0};
+    if (poll(hall->polls, n + 1, 100) <= 0)
+        return STATUS_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        Guest *guest = &hall->guests[i];
+        if (hall->polls[i].revents && !hear(guest))
+            close(guest->fd);
+        else if (guest->have < sizeof guest->hello || status != STATUS_OK)
+            hall->guests[left++] = *guest;
+        else
+            status = welcome(tcp, guest, addresses);
+    }
+    hall->n = left;
+    if (hall->polls[n].revents)
+        open_door(hall);
+    return status;
+}
+
 static Status wait_for_higher(Tcp *tcp, int listener, Address *addresses)
 {
+    enum { STRANGERS = 64 };
     RtWorld *world = tcp->world;
-    for (;;) {
-        uint32_t missing = world->rank + 1;
+    Hall hall = {.listener = listener, .most = world->size + STRANGERS};
+    hall.guests = ARENA_ARRAY(world->s->arena, Guest, hall.most);
+    hall.polls = ARENA_ARRAY(world->s->arena, struct pollfd, hall.most + 1);
+    Status status = STATUS_OK;
+    for (uint32_t missing = world->rank + 1; status == STATUS_OK;) {
         while (missing < world->size && tcp->sockets[missing] >= 0)
             missing++;
         if (missing == world->size)
-            return STATUS_OK;
-        if (late(tcp))
-            return failed(tcp, "waiting for the others",
-                          arena_printf(world->s->arena, "rank %u has not come", missing));
-        TRY(welcome(tcp, listener, addresses));
+            break;
+        status = late(tcp) ? failed(tcp, "waiting for the others",
+                                    arena_printf(world->s->arena, "rank %u has not come", missing))
+                           : listen_around(tcp, &hall, addresses);
     }
+    for (uint32_t i = 0; i < hall.n; i++)
+        close(hall.guests[i].fd);
+    return status;
 }
 
 static Status meet_first(Tcp *tcp, const struct addrinfo *at)

@@ -2,7 +2,8 @@
 """ranks_faults: what becomes of a job when a rank is killed, stopped, or runs another plan, and
 when the ranks are too few, over MPI and over links of our own: every rank is gone within the
 timeout and 5 s, one message names the rank, the op and the last step, and no file is
-half-written. Started by mpirun, ranks run without MPI's library too.
+half-written. Started by mpirun, ranks run without MPI's library too; a stranger on the port that
+they meet at holds up none.
 
   ranks_faults.py STEPC FIXTURE SEQ WORK_DIR
 """
@@ -11,6 +12,7 @@ import glob
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -200,6 +202,36 @@ def differ(exe, other, transport, work):
     print("ok another plan over " + transport)
 
 
+def stranger(exe):
+    """Somebody else on the port, who says nothing, before the ranks that are waited for."""
+    port = ranks.free_port()
+    base = dict(os.environ, WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+
+    def start(rank):
+        return subprocess.Popen(
+            [exe, "--steps", "1"],
+            env=dict(base, RANK=str(rank)),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    started, guest = [start(0)], None
+    while not guest:
+        if started[0].poll() is not None:
+            check.fail("a stranger on the port: %s" % started[0].communicate()[0])
+        try:
+            guest = socket.create_connection(("127.0.0.1", int(port)))
+        except OSError:
+            time.sleep(0.02)
+    started += [start(r) for r in range(1, RANKS)]
+    text = "".join(p.communicate(timeout=60)[0] for p in started)
+    guest.close()
+    if any(p.returncode for p in started) or "step 1 |" not in text:
+        check.fail("a stranger on the port: %s" % text)
+    print("ok a stranger")
+
+
 def without_library(exe, work):
     """Started by mpirun where MPI's library is not: over links of our own, with the same bits."""
     folder, logs = work + "/libraries", [work + "/library%d.jsonl" % i for i in range(2)]
@@ -249,6 +281,7 @@ def main(stepc, folder, seq, work):
         kill(exes[0], transport, work)
         stop(exes[0], transport, work)
         differ(exes[0], exes[1], transport, work)
+    stranger(exes[0])
     without_library(exes[0], work)
     done = subprocess.run([*ranks.MPIRUN, "2", exes[0]], capture_output=True, text=True)
     demand(
