@@ -171,6 +171,17 @@ static void say_records(const Session *s)
         fprintf(s->diag_out, "record: %s\n", s->records.at[i].message);
 }
 
+/* What is written at the end, or after a step: that it can be is found out before. */
+static Status check_outputs(const RtRun *run)
+{
+    const RtOptions *o = run->options;
+    const char *const files[] = {o->profile, o->dump_grads, o->dump_values};
+    for (uint32_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i])
+            TRY(rt_file_check(run->s, files[i]));
+    return run->save_dir ? rt_checkpoint_check(run->s, run->save_dir) : STATUS_OK;
+}
+
 static Status prepare(RtRun *run)
 {
     const RtOptions *o = run->options;
@@ -181,8 +192,8 @@ static Status prepare(RtRun *run)
     say_plan(run);
     run->saved_at = -1;
     run->save_dir = bench ? NULL : o->save ? o->save : rt->settings.save_dir;
-    if (run->save_dir && rt_is_first(rt->world))
-        TRY(rt_checkpoint_check(run->s, run->save_dir));
+    if (rt_is_first(rt->world))
+        TRY(check_outputs(run));
     TRY(open_data(run));
     TRY(open_eval(run));
     int64_t begin = rt_clock_ns();

@@ -85,6 +85,8 @@ Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tenso
                            uint64_t shard_bytes);
 /* A small text file, by the same route. */
 Status rt_text_write(Session *s, const char *path, const char *text);
+/* Before a run that will write `path`: a file can be there. */
+Status rt_file_check(Session *s, const char *path);
 
 /* -- for messages -- */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/diag.h"
@@ -220,6 +221,24 @@ Status rt_text_write(Session *s, const char *path, const char *text)
     Status status = sink_close(&sink);
     arena_free(scratch);
     return status;
+}
+
+Status rt_file_check(Session *s, const char *path)
+{
+    struct stat info;
+    Arena *scratch = arena_new();
+    Sink sink = {.s = s, .path = path};
+    sink_open(&sink, scratch);
+    if (sink.fd >= 0) {
+        close(sink.fd);
+        unlink(sink.temp);
+    }
+    if (!sink.error && !stat(path, &info) && S_ISDIR(info.st_mode))
+        sink.error = EISDIR;
+    if (sink.error)
+        diag(s, no_span, file_write, path, strerror(sink.error));
+    arena_free(scratch);
+    return sink.error ? STATUS_ENV : STATUS_OK;
 }
 
 /* first[k] is where shard k begins; returns how many there are. */
