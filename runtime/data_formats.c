@@ -65,6 +65,14 @@ static const char *npy_value(Session *s, const char *header, const char *key)
     return at;
 }
 
+/* A value up to where it ends: what closes a text or a list, or what begins the next. */
+static const char *npy_value_text(Session *s, const char *at)
+{
+    const char *end = *at == '\'' ? strchr(at + 1, '\'') : *at == '[' ? strchr(at, ']') : NULL;
+    size_t n = end ? (size_t)(end + 1 - at) : strcspn(at, ",}\n");
+    return arena_strndup(s->arena, at, n < 40 ? n : 40);
+}
+
 static Status npy_dtype(Session *s, RtTokens *tokens, const char *descr)
 {
     static const struct {
@@ -82,9 +90,9 @@ static Status npy_dtype(Session *s, RtTokens *tokens, const char *descr)
     }
     return rt_tokens_error(s, tokens,
                            arena_printf(s->arena,
-                                        "header field `descr` is %.8s; tokens are u1, u2, u4, i4, "
+                                        "header field `descr` is %s; tokens are u1, u2, u4, i4, "
                                         "u8 or i8, little-endian",
-                                        descr ? descr : "missing"));
+                                        descr ? npy_value_text(s, descr) : "missing"));
 }
 
 /* `(n,)` or `(rows, length)`. */

@@ -242,7 +242,11 @@ static void test_npy_text_mock(void **state)
     static const struct {
         const char *fields, *message;
     } bad[] = {
-        {"{'descr': '>i8', 'fortran_order': False, 'shape': (10,), }\n", "field `descr`"},
+        {"{'descr': '>i8', 'fortran_order': False, 'shape': (10,), }\n",
+         "field `descr` is '>i8'; tokens"},
+        {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (10,), }\n",
+         "field `descr` is [('a', '<i4')]; tokens"},
+        {"{'descr': '<f", "field `descr` is '<f; tokens"},
         {"{'descr': '<i8', 'fortran_order': True, 'shape': (10,), }\n", "field `fortran_order`"},
         {"{'descr': '<i8', 'fortran_order': False, 'shape': (11,), }\n",
          "field `shape` does not make the 80 bytes"},
