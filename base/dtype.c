@@ -53,14 +53,6 @@ DType dtype_parse(const char *name)
     return DTYPE_NONE;
 }
 
-DType dtype_parse_file(const char *name)
-{
-    for (unsigned i = 0; i < DTYPE_COUNT; i++)
-        if (!strcmp(name, dtypes[i].file_name))
-            return (DType)i;
-    return DTYPE_NONE;
-}
-
 float f16_to_f32(uint16_t bits)
 {
     uint32_t exponent = (bits >> 10) & 31, mantissa = bits & 1023;

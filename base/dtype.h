@@ -31,7 +31,6 @@ uint32_t dtype_bytes(DType dtype);
 bool dtype_is_float(DType dtype);
 /* text-form name, or torch's (`bfloat16`, `torch.float32`) */
 DType dtype_parse(const char *name);
-DType dtype_parse_file(const char *name); /* safetensors' name */
 
 static inline float bf16_to_f32(uint16_t bits)
 {

@@ -369,15 +369,6 @@ static void print_op(Printer *p, const IrGraph *g, IrOp op)
     fputc('\n', p->out);
 }
 
-void ir_print_op(FILE *out, const IrGraph *g, IrOp op)
-{
-    const IrOpRec *rec = ir_op(g, op);
-    print_call(out, g, op);
-    for (uint32_t i = 0; i < rec->n_out; i++)
-        fprintf(out, "%s%s", i ? ", " : " : ",
-                ir_type_text(g->m, ir_value_type(g, ir_out(g, op, i))));
-}
-
 /* -- graphs -- */
 
 /* What holds for this op and those behind it, where it changes. */
@@ -505,12 +496,5 @@ void ir_print(FILE *out, const IrModule *m)
         fputc('\n', out);
         print_graph(&p, m->graphs.at[i]);
     }
-    arena_free(p.arena);
-}
-
-void ir_print_graph(FILE *out, const IrGraph *g)
-{
-    Printer p = printer(out, g->m);
-    print_graph(&p, g);
     arena_free(p.arena);
 }

@@ -7,9 +7,6 @@
 #include "ir/ir.h"
 
 void ir_print(FILE *out, const IrModule *m);
-void ir_print_graph(FILE *out, const IrGraph *g);
-void ir_print_op(FILE *out, const IrGraph *g,
-                 IrOp op); /* one line, without its place and newline */
 
 /* `text` as a word of the text form: quoted and escaped where it must be. */
 void ir_print_word(FILE *out, const char *text);

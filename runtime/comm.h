@@ -78,7 +78,6 @@ bool rt_is_launched(void);
 PlanMesh rt_mesh(const PlanHeader *header); /* no member is 0 */
 uint32_t rt_mesh_size(const PlanMesh *mesh);
 RtCoordinates rt_mesh_at(const PlanMesh *mesh, uint32_t rank);
-uint32_t rt_mesh_rank(const PlanMesh *mesh, RtCoordinates at);
 /* Product of the axes' sizes; the place among the members that differ in these axes alone. */
 uint32_t rt_mesh_axes_size(const PlanMesh *mesh, uint32_t axes);
 uint32_t rt_mesh_axes_place(const PlanMesh *mesh, uint32_t axes, uint32_t rank);

@@ -24,11 +24,6 @@ RtCoordinates rt_mesh_at(const PlanMesh *mesh, uint32_t rank)
     return (RtCoordinates){tp, dp, rest % mesh->dpr, rest / mesh->dpr};
 }
 
-uint32_t rt_mesh_rank(const PlanMesh *mesh, RtCoordinates at)
-{
-    return ((at.pp * mesh->dpr + at.dpr) * mesh->dp + at.dp) * mesh->tp + at.tp;
-}
-
 uint32_t rt_mesh_axes_size(const PlanMesh *mesh, uint32_t axes)
 {
     return (axes & PLAN_AXIS_TP ? mesh->tp : 1) * (axes & PLAN_AXIS_DP ? mesh->dp : 1) *
