@@ -17,17 +17,11 @@ typedef struct Run {
     uint32_t n;
 } Run;
 
-static bool in_kernel(const IrGraph *g, IrOp op)
-{
-    IrRegion region = ir_op(g, op)->region;
-    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
-}
-
 static Run run_at(const IrGraph *g, uint32_t at)
 {
     const IrOp *ops = &g->order.at[at];
     Run run = {ops, 1};
-    if (in_kernel(g, ops[0]))
+    if (ir_in_kernel(g, ops[0]))
         while (at + run.n < g->order.n &&
                ir_op(g, ops[run.n])->region.i == ir_op(g, ops[0])->region.i)
             run.n++;
@@ -38,7 +32,7 @@ static Run run_at(const IrGraph *g, uint32_t at)
 static bool has_code(const IrGraph *g, Run run)
 {
     IrOp op = run.ops[0];
-    if (in_kernel(g, op))
+    if (ir_in_kernel(g, op))
         return true;
     if (ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW)
         return false;
@@ -256,7 +250,7 @@ Status plan_write_graph(PlanWriter *w, const IrGraph *g, bool eval)
         if (!has_code(g, run))
             continue;
         PlanInstr instr = start_instr(&x, run);
-        bool fused = in_kernel(g, run.ops[0]) || emit_op(ir_op_kind(g, run.ops[0]));
+        bool fused = ir_in_kernel(g, run.ops[0]) || emit_op(ir_op_kind(g, run.ops[0]));
         TRY(fused ? write_fused(&x, run, &instr) : write_call(&x, run.ops[0], &instr));
         write_deaths(&x, &deaths, index++, &instr);
         if (eval)

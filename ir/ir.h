@@ -377,6 +377,12 @@ static inline IrOpKind ir_op_kind(const IrGraph *g, IrOp op)
 {
     return (IrOpKind)g->ops.at[op.i].kind;
 }
+/* Does the op stand in a kernel region? */
+static inline bool ir_in_kernel(const IrGraph *g, IrOp op)
+{
+    IrRegion region = g->ops.at[op.i].region;
+    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
+}
 static inline IrValue ir_in(const IrGraph *g, IrOp op, uint32_t i)
 {
     const IrOpRec *rec = &g->ops.at[op.i];

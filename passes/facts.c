@@ -254,7 +254,7 @@ typedef struct Instruction { /* its ops' costs together */
 static uint64_t traffic(const PassLifetimes *l, IrOp op, uint64_t bytes)
 {
     const IrGraph *g = l->g;
-    if (!pass_in_kernel(g, op))
+    if (!ir_in_kernel(g, op))
         return bytes;
     uint64_t outside = 0;
     for (uint32_t i = 0; i < ir_op(g, op)->n_in; i++) {
@@ -382,7 +382,7 @@ static void measure_work(Facts *k, const PassLifetimes *step, const PassLifetime
     Sym fused = sym(k->s, "fused");
     for (uint32_t t = 0; t < step->n_instrs; t++) {
         IrOp op = step->first_op[t];
-        Sym name = pass_in_kernel(g, op) ? fused : sym(k->s, ir_op_info(ir_op_kind(g, op))->name);
+        Sym name = ir_in_kernel(g, op) ? fused : sym(k->s, ir_op_info(ir_op_kind(g, op))->name);
         count_kernel(k, name, &instrs[t]);
         f->bytes_per_step += instrs[t].work.bytes;
         add_seconds(k, op, pass_cost_seconds(target, &instrs[t].work));

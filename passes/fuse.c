@@ -37,17 +37,11 @@ static int64_t numel(const IrGraph *g, IrValue v)
     return ir_type_numel(g->m, ir_value_type(g, v));
 }
 
-static bool is_kernel(const IrGraph *g, IrOp op)
-{
-    IrRegion region = ir_op(g, op)->region;
-    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
-}
-
 /* Fused-class, and with code: slices that are views have none. */
 static bool is_fusable(const Fuser *f, IrOp op)
 {
     const IrGraph *g = f->g;
-    return !is_kernel(g, op) &&
+    return !ir_in_kernel(g, op) &&
            pass_op_class(f->c->options->target, ir_op_kind(g, op)) == PASS_CLASS_FUSED &&
            !f->views[ir_out(g, op, 0).i].base.i;
 }
@@ -231,7 +225,7 @@ static uint32_t unit_length(const IrGraph *g, uint32_t at)
 {
     IrRegion region = ir_op(g, g->order.at[at])->region;
     uint32_t n = 1;
-    if (is_kernel(g, g->order.at[at]))
+    if (ir_in_kernel(g, g->order.at[at]))
         while (at + n < g->order.n && ir_op(g, g->order.at[at + n])->region.i == region.i)
             n++;
     return n;
@@ -328,7 +322,7 @@ void pass_fuse_rest(PassContext *c, IrGraph *g, PassViews views)
     Fuser f = fuser(c, g, views);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
-        if (is_kernel(g, op))
+        if (ir_in_kernel(g, op))
             continue;
         ir_op(g, op)->region = (IrRegion){0};
         if (!is_fusable(&f, op))

@@ -1,11 +1,5 @@
 #include "passes/lifetime.h"
 
-bool pass_in_kernel(const IrGraph *g, IrOp op)
-{
-    IrRegion region = ir_op(g, op)->region;
-    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
-}
-
 static bool is_written_in_place(const IrGraph *g, IrOp concat)
 {
     IrValue part = ir_in(g, concat, 0);
@@ -14,7 +8,7 @@ static bool is_written_in_place(const IrGraph *g, IrOp concat)
 
 bool pass_has_code(const IrGraph *g, IrOp op)
 {
-    if (pass_in_kernel(g, op))
+    if (ir_in_kernel(g, op))
         return true;
     if (ir_op_kind(g, op) == IR_OP_concat)
         return !is_written_in_place(g, op);
@@ -35,7 +29,7 @@ static void number_instructions(PassLifetimes *l, Arena *arena)
             open = (IrRegion){0};
             continue;
         }
-        IrRegion region = pass_in_kernel(g, op) ? ir_op(g, op)->region : (IrRegion){0};
+        IrRegion region = ir_in_kernel(g, op) ? ir_op(g, op)->region : (IrRegion){0};
         if (!region.i || region.i != open.i)
             l->first_op[l->n_instrs++] = op;
         l->instr[op.i] = l->n_instrs - 1;

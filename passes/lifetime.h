@@ -31,8 +31,6 @@ typedef struct PassLifetimes {
 /* All arrays are the arena's. */
 PassLifetimes pass_lifetimes(const IrGraph *g, Arena *arena);
 
-/* Does the op stand in a kernel region? */
-bool pass_in_kernel(const IrGraph *g, IrOp op);
 /* False for ops that only say where elements are: views, and from memplan on a concat whose parts
  * are written in place. */
 bool pass_has_code(const IrGraph *g, IrOp op);

@@ -85,7 +85,7 @@ static void size_workspaces(IrGraph *g, PassTarget target, Arena *scratch)
         IrOp op = g->order.at[i];
         IrRegion region = ir_op(g, op)->region;
         n = 1;
-        if (!pass_in_kernel(g, op)) {
+        if (!ir_in_kernel(g, op)) {
             set_workspace(g, op, pass_op_workspace(target, g, &uses, op));
             continue;
         }

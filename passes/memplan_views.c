@@ -178,7 +178,7 @@ PassViews pass_views_planned(const IrGraph *g, Arena *arena)
     IrUses uses = ir_uses(g, arena);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
-        if (pass_in_kernel(g, op) || !ir_op(g, op)->n_out)
+        if (ir_in_kernel(g, op) || !ir_op(g, op)->n_out)
             continue;
         IrPlace *view = &views[ir_out(g, op, 0).i];
         if (ir_op_kind(g, op) == IR_OP_reshape)

@@ -10,12 +10,6 @@
 #include "base/diag.h"
 #include "passes/fuse_space.h"
 
-static bool in_kernel(const IrGraph *g, IrOp op)
-{
-    IrRegion region = ir_op(g, op)->region;
-    return region.i && g->regions.at[region.i].kind == IR_REGION_KERNEL;
-}
-
 /* A concat of which some part lies in the result: then all must. Zeros have to be written. */
 static bool joins_in_place(const IrGraph *g, IrOp op)
 {
@@ -32,7 +26,7 @@ static bool joins_in_place(const IrGraph *g, IrOp op)
 bool verify_memory_runs(const IrGraph *g, IrOp op)
 {
     bool has_code = !(ir_op_info(ir_op_kind(g, op))->traits & IR_VIEW) && !joins_in_place(g, op);
-    return in_kernel(g, op) || has_code;
+    return ir_in_kernel(g, op) || has_code;
 }
 
 const char *verify_memory_name(const MemoryVerifier *v, IrValue value)
@@ -60,7 +54,7 @@ static void number_moments(MemoryVerifier *v)
     uint32_t now = 0, open = 0;
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
-        uint32_t region = in_kernel(g, op) ? ir_op(g, op)->region.i : 0;
+        uint32_t region = ir_in_kernel(g, op) ? ir_op(g, op)->region.i : 0;
         if (region && region != open && closed[region]) {
             diag(v->c->s, ir_op(g, op)->span, memory_scattered, g->regions.at[region].policy,
                  verify_memory_op_name(v, op));
@@ -108,7 +102,7 @@ static void check_operand(MemoryVerifier *v, IrOp op, IrValue in)
     const IrValueRec *rec = ir_value(g, in);
     if (rec->def == IR_DEF_RESULT) {
         bool together =
-            in_kernel(g, op) && in_kernel(g, rec->op) && v->when[op.i] == v->when[rec->op.i];
+            ir_in_kernel(g, op) && ir_in_kernel(g, rec->op) && v->when[op.i] == v->when[rec->op.i];
         bool incomplete = together && pass_result_sums(g, rec->op, rec->result);
         if (!v->seen[rec->op.i] || incomplete) {
             fail_early(v, op, in);
@@ -215,7 +209,7 @@ static void check_base(MemoryVerifier *v, IrOp op, IrValue out, const IrValue *w
     const IrGraph *g = v->g;
     IrValue base = ir_value(g, out)->place.base;
     bool is_view = base.i && ir_value(g, base)->place.base.i;
-    bool is_part = whole[out.i].i == base.i && !in_kernel(g, op) &&
+    bool is_part = whole[out.i].i == base.i && !ir_in_kernel(g, op) &&
                    ir_op_info(ir_op_kind(g, op))->traits & IR_STRIDED;
     if (!base.i || (!is_view && (is_part || !verify_memory_runs(g, op))))
         return;

@@ -116,7 +116,7 @@ static void test_fuse(void **state)
         const IrGraph *g = k ? bwd : fwd;
         for (uint32_t i = 0; i < g->order.n; i++)
             if (ir_op_kind(g, g->order.at[i]) == IR_OP_rmsnorm)
-                assert_true(pass_in_kernel(g, g->order.at[i]));
+                assert_true(ir_in_kernel(g, g->order.at[i]));
     }
     bench_free(bench);
 }
@@ -131,8 +131,8 @@ static void test_fuse_disabled(void **state)
     IrModule *m = planned(bench, &o, 1);
     const IrGraph *g = ir_graph_find(m, "step");
     assert_false(together(g, s, "g", "r"));
-    assert_true(pass_in_kernel(g, op_of(g, s, "g")));
-    assert_true(pass_in_kernel(g, op_of(g, s, "r")));
+    assert_true(ir_in_kernel(g, op_of(g, s, "g")));
+    assert_true(ir_in_kernel(g, op_of(g, s, "r")));
     passes_must_run(bench, m, &o, PASS_verify_memory);
     bench_free(bench);
 }
