@@ -10,14 +10,6 @@ typedef struct Agree {
     IrBuilder b;
 } Agree;
 
-static uint32_t find_op(const IrGraph *g, IrOpKind kind)
-{
-    uint32_t i = 0;
-    while (i < g->order.n && ir_op_kind(g, g->order.at[i]) != kind)
-        i++;
-    return i;
-}
-
 static bool is_optimizer(const IrGraph *g, IrOp op)
 {
     return ir_op_kind(g, op) == IR_OP_adamw || ir_op_kind(g, op) == IR_OP_sgd;
@@ -135,7 +127,7 @@ static IrValue sum_parts(Agree *a, const IrValue *parts, uint32_t n)
 static void sum_norm(Agree *a)
 {
     IrGraph *g = a->g;
-    IrOp op = g->order.at[find_op(g, IR_OP_grad_norm)];
+    IrOp op = g->order.at[pass_find_op(g, IR_OP_grad_norm)];
     IrOpRec rec = *ir_op(g, op);
     IrValue *parts = ARENA_ARRAY(a->c->scratch, IrValue, rec.n_in + 1);
     for (uint32_t k = 2; k < rec.n_in; k++)
@@ -155,7 +147,7 @@ static void sum_norm(Agree *a)
 static void sum_loss(Agree *a)
 {
     IrGraph *g = a->g;
-    IrOp mean = g->order.at[find_op(g, IR_OP_loss_mean)];
+    IrOp mean = g->order.at[pass_find_op(g, IR_OP_loss_mean)];
     IrValue sum = ir_in(g, mean, 1);
     for (uint32_t i = 0; i < g->order.n; i++) {
         IrOp op = g->order.at[i];
@@ -194,14 +186,14 @@ Status pass_agree(PassContext *c)
     if (!a.g)
         return STATUS_OK;
     a.b = ir_builder(a.g);
-    uint32_t first = find_op(a.g, IR_OP_norm_sq), norm = find_op(a.g, IR_OP_grad_norm);
+    uint32_t first = pass_find_op(a.g, IR_OP_norm_sq), norm = pass_find_op(a.g, IR_OP_grad_norm);
     a.b.at = first < norm ? first : norm;
     for (uint32_t i = 0; i < c->m->ties.n; i++)
         sum_tied(&a, &c->m->ties.at[i]);
-    a.b.at = find_op(a.g, IR_OP_grad_norm);
+    a.b.at = pass_find_op(a.g, IR_OP_grad_norm);
     a.b.span = (Span){0};
     sum_norm(&a);
-    a.b.at = find_op(a.g, IR_OP_grad_norm);
+    a.b.at = pass_find_op(a.g, IR_OP_grad_norm);
     sum_loss(&a);
     return STATUS_OK;
 }

@@ -3,15 +3,6 @@
 
 #include <string.h>
 
-
-static uint32_t find_op(const IrGraph *g, IrOpKind kind)
-{
-    uint32_t i = 0;
-    while (i < g->order.n && ir_op_kind(g, g->order.at[i]) != kind)
-        i++;
-    return i;
-}
-
 /* -- loss and counts -- */
 
 static IrValue state_value(IrGraph *g, const char *name)
@@ -44,7 +35,7 @@ static void write_count(Fsdp *x)
 
 static void sum_eval(Fsdp *x, IrGraph *g)
 {
-    uint32_t at = find_op(g, IR_OP_accumulate);
+    uint32_t at = pass_find_op(g, IR_OP_accumulate);
     if (at == g->order.n)
         return; /* another stage of a pipeline has the loss */
     IrOp op = g->order.at[at];
@@ -63,7 +54,7 @@ void fsdp_sum_scalars(Fsdp *x)
 {
     IrGraph *update = ir_graph_find(x->c->m, "update"), *eval = ir_graph_find(x->c->m, "eval");
     write_count(x);
-    sum_state(x, update, find_op(update, IR_OP_loss_mean), state_value(update, "loss_sum"));
+    sum_state(x, update, pass_find_op(update, IR_OP_loss_mean), state_value(update, "loss_sum"));
     if (eval)
         sum_eval(x, eval);
 }
@@ -215,8 +206,8 @@ void fsdp_rewrite_update(Fsdp *x)
             grads[i] = unit_grad(x, g, &x->f.units.at[i]);
     rewrite_norm(x, g, grads);
     IrBuilder b = ir_builder(g);
-    b.at = find_op(g, IR_OP_loss_mean);
-    uint32_t old = find_op(g, IR_OP_grad_norm) + 1, n_old = b.at - old;
+    b.at = pass_find_op(g, IR_OP_loss_mean);
+    uint32_t old = pass_find_op(g, IR_OP_grad_norm) + 1, n_old = b.at - old;
     for (uint32_t i = 0; i < x->f.units.n; i++)
         if (x->f.units.at[i].trained)
             write_updates(x, &b, &x->f.units.at[i], grads[i]);

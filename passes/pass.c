@@ -39,6 +39,14 @@ void pass_stat(PassContext *c, const char *name, int64_t add)
     vec_push(c->scratch, &c->stats, ((struct PassStat){name, add}));
 }
 
+uint32_t pass_find_op(const IrGraph *g, IrOpKind kind)
+{
+    uint32_t i = 0;
+    while (i < g->order.n && ir_op_kind(g, g->order.at[i]) != kind)
+        i++;
+    return i;
+}
+
 static double now_ms(void)
 {
     struct timespec t;

@@ -15,6 +15,8 @@ typedef struct PassContext {
 } PassContext;
 
 void pass_stat(PassContext *c, const char *name, int64_t add);
+/* Where the first op of a kind is in the order; its length: there is none. */
+uint32_t pass_find_op(const IrGraph *g, IrOpKind kind);
 
 typedef enum PassId {
 #define PASS(id, name, ...) PASS_##id,
