@@ -182,16 +182,16 @@ static Status check_positions(RtData *data)
     return STATUS_USER;
 }
 
-static bool ends_with(const char *text, const char *end)
+bool rt_path_ends(const char *path, const char *end)
 {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && !strcmp(path + n - m, end);
 }
 
 static Status open_source(RtData *data)
 {
     const RtDataOptions *options = &data->options;
-    bool batch_path = options->path && ends_with(options->path, ".safetensors");
+    bool batch_path = options->path && rt_path_ends(options->path, ".safetensors");
     if (options->batch)
         return rt_data_open_batch(data, options->batch);
     if (batch_path && options->eval)

@@ -45,6 +45,8 @@ struct RtData {
     Status (*row)(RtData *data, uint64_t sample, int32_t *const rows[RT_INPUT_COUNT]);
 };
 
+bool rt_path_ends(const char *path, const char *end);
+
 Status rt_data_open_batch(RtData *data, const char *path);
 Status rt_data_open_tokens(RtData *data, const char *path);
 void rt_data_close_tokens(RtData *data);

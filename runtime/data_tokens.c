@@ -75,12 +75,6 @@ static Status map_file(Session *s, const char *path, RtTokens *out_tokens)
     return STATUS_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 /* Text is read as bytes; a NUL in its beginning says that it is no text. */
 static Status read_text(RtData *data)
 {
@@ -104,10 +98,10 @@ static Status read_text(RtData *data)
 static Status read_header(RtData *data)
 {
     RtTokens *tokens = &data->tokens;
-    if (ends_with(tokens->path, ".npy") ||
+    if (rt_path_ends(tokens->path, ".npy") ||
         (tokens->map_bytes >= 6 && !memcmp(tokens->map, "\x93NUMPY", 6)))
         return rt_tokens_read_npy(data->s, tokens);
-    if (ends_with(tokens->path, ".bin"))
+    if (rt_path_ends(tokens->path, ".bin"))
         return rt_tokens_read_bin(data->s, tokens);
     return read_text(data);
 }
