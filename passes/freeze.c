@@ -1,5 +1,6 @@
 /* freeze: parameters that the recipe freezes are marked; they have no gradient, no moments and
- * no backward work. The model is whole here: what it has of parameters is counted. */
+ * no backward work. The model is whole here: what it has of parameters is counted, and the
+ * optimizer's groups are held against their names. */
 #include "passes/pass.h"
 
 #include <fnmatch.h>
@@ -41,6 +42,32 @@ static Status freeze_matching(PassContext *c, PassPattern pattern)
     return matched ? STATUS_OK : STATUS_USER;
 }
 
+/* The group that a parameter belongs to: the first that matches. */
+static uint32_t find_group(const PassOptions *o, Sym name)
+{
+    uint32_t i = 0;
+    while (i < o->groups.n && fnmatch(o->groups.at[i].pattern, name, 0))
+        i++;
+    return i;
+}
+
+/* The last group is of what is left, and may be empty. */
+static Status check_groups(PassContext *c)
+{
+    const PassOptions *o = c->options;
+    bool *used = ARENA_ARRAY(c->scratch, bool, o->groups.n + 1);
+    for (uint32_t i = 1; i < c->m->states.n; i++)
+        if (c->m->states.at[i].kind == IR_STATE_PARAM)
+            used[find_group(o, c->m->states.at[i].name)] = true;
+    for (uint32_t i = 0; i + 1 < o->groups.n; i++) {
+        if (used[i])
+            continue;
+        diag(c->s, o->groups.at[i].span, group_matches_nothing, o->groups.at[i].pattern);
+        return STATUS_USER;
+    }
+    return STATUS_OK;
+}
+
 static IrParameters count_parameters(const IrModule *m)
 {
     IrParameters count = {0};
@@ -66,6 +93,7 @@ Status pass_freeze(PassContext *c)
         TRY(freeze_matching(c, o->freeze.at[i]));
     if (o->freeze_all)
         TRY(freeze_matching(c, (PassPattern){sym(c->s, "*"), no_span}));
+    TRY(check_groups(c));
     c->m->parameters = count_parameters(c->m);
     if (c->m->parameters.trained)
         return STATUS_OK;
