@@ -182,6 +182,35 @@ static bool call_last_index_of(FrontEval *e, const FrontCall *call, FrontValue *
     return true;
 }
 
+static bool is_key(const char *key, const FrontValue *v)
+{
+    int64_t i;
+    if (v->kind == FRONT_VALUE_STRING)
+        return !strcmp(key, v->u.s);
+    return front_value_int(v, &i) && front_key_is_number(key, i);
+}
+
+/* The first key of a dict that is none of the list's: what a model must not leave unread. */
+static bool call_other_key(FrontEval *e, const FrontCall *call, FrontValue *out)
+{
+    const FrontValue *dict = &call->args[0], *list = &call->args[1];
+    *out = (FrontValue){0};
+    if (dict->kind == FRONT_VALUE_NONE)
+        return true;
+    if (dict->kind != FRONT_VALUE_DICT)
+        return wrong_arg(e, call, 0, "a dict or `none`");
+    if (list->kind != FRONT_VALUE_LIST)
+        return wrong_arg(e, call, 1, "a list");
+    for (uint32_t i = 0; i < dict->u.list.n && out->kind == FRONT_VALUE_NONE; i++) {
+        uint32_t k = 0;
+        while (k < list->u.list.n && !is_key(dict->u.list.keys[i], &list->u.list.at[k]))
+            k++;
+        if (k == list->u.list.n)
+            *out = front_string(dict->u.list.keys[i]);
+    }
+    return true;
+}
+
 /* -- words -- */
 
 /* Names that config.json uses for activations, and ours. */
@@ -264,6 +293,7 @@ const FrontBuiltin front_builtins[] = {
     {"contains", "contains(list, item)", 2, 2, call_contains},
     {"index_of", "index_of(list, item)", 2, 2, call_index_of},
     {"last_index_of", "last_index_of(list, item)", 2, 2, call_last_index_of},
+    {"other_key", "other_key(dict, list)", 2, 2, call_other_key},
     {"activation", "activation(name)", 1, 1, call_activation},
     {"window", "window(keys)", 1, 1, call_window},
     {"dim", "dim(tensor, number)", 2, 2, call_dim},

@@ -1,8 +1,6 @@
 /* Expressions: names, lists, members, choices, strings, dims. */
 #include "frontend/model_eval.h"
 
-#include <inttypes.h>
-
 bool front_step(FrontEval *e, Span span)
 {
     enum { DEEPEST = 500, MOST_STEPS = 1000000 };
@@ -151,17 +149,11 @@ static bool find_key(const FrontValue *dict, Sym key, FrontValue *out)
 /* A dict whose keys are numbers is read by number: 5 finds "5" and "05". */
 static bool find_number(const FrontValue *dict, int64_t number, FrontValue *out)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    for (uint32_t i = 0; i < dict->u.list.n; i++) {
-        const char *key = dict->u.list.keys[i];
-        while (key[0] == '0' && key[1])
-            key++;
-        if (!strcmp(key, text)) {
+    for (uint32_t i = 0; i < dict->u.list.n; i++)
+        if (front_key_is_number(dict->u.list.keys[i], number)) {
             *out = dict->u.list.at[i];
             return true;
         }
-    }
     return false;
 }
 

@@ -59,6 +59,15 @@ bool front_value_int(const FrontValue *v, int64_t *out)
     return true;
 }
 
+bool front_key_is_number(const char *key, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    while (key[0] == '0' && key[1])
+        key++;
+    return !strcmp(key, text);
+}
+
 bool front_value_equal(const FrontValue *a, const FrontValue *b)
 {
     double x, y;

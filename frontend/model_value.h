@@ -48,6 +48,9 @@ bool front_value_number(const FrontValue *v, double *out);
 bool front_value_int(const FrontValue *v, int64_t *out);
 bool front_value_equal(const FrontValue *a, const FrontValue *b);
 
+/* Does a dict's key spell the number, with or without leading zeros? */
+bool front_key_is_number(const char *key, int64_t number);
+
 /* "int 3", "a list of 4", "a tensor f32[batch,seq,hidden]": for messages. `g` may be NULL. */
 const char *front_value_describe(Session *s, IrGraph *g, const FrontValue *v);
 /* The value as text pieces of strings take it; false for what has none. */
