@@ -20,7 +20,6 @@ static const char *const idle_keys[] = {
     "model_type",
     "output_attentions",
     "output_hidden_states",
-    "pad_token_id",
     "pretraining_tp",
     "problem_type",
     "return_dict",
