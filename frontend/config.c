@@ -106,6 +106,19 @@ static void lay_over(cJSON *root, cJSON *body, const cJSON *over)
         front_config_lay_over(body, nested);
 }
 
+/* `keys` of the file or, under a span of their own, of the overrides. */
+static Status unify(Session *s, const FrontConfig *c, const Span *laid, cJSON *keys)
+{
+    const char *key;
+    const char *fault = front_config_rope_fault(keys, &key);
+    if (fault) {
+        diag(s, laid ? *laid : front_config_span(c, sym(s, key)), config_fault, key, fault);
+        return STATUS_USER;
+    }
+    front_config_unify_rope(keys);
+    return STATUS_OK;
+}
+
 static Status settle(Session *s, cJSON *root, cJSON *over, FrontConfig *out)
 {
     cJSON *body = cJSON_GetObjectItemCaseSensitive(root, "text_config");
@@ -118,11 +131,12 @@ static Status settle(Session *s, cJSON *root, cJSON *over, FrontConfig *out)
         record_towers(s, out, root);
     else
         body = root;
-    front_config_unify_rope(body);
+    TRY(unify(s, out, NULL, body));
     if (over) {
+        cJSON *nested = cJSON_GetObjectItemCaseSensitive(over, "text_config");
         out->laid = front_value_from_json(s, over);
-        front_config_unify_rope(over);
-        front_config_unify_rope(cJSON_GetObjectItemCaseSensitive(over, "text_config"));
+        TRY(unify(s, out, &out->span, over));
+        TRY(unify(s, out, &out->span, nested));
         lay_over(root, body, over);
     }
     out->keys = front_value_from_json(s, body);

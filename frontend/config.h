@@ -46,6 +46,8 @@ Status front_definition_find(Session *s, const FrontModelRequest *request,
 
 /* rope_theta with rope_scaling become rope_parameters; `type` in it becomes rope_type. */
 void front_config_unify_rope(cJSON *keys);
+/* Before that: what of these keys would get lost in it; NULL if all is well. */
+const char *front_config_rope_fault(const cJSON *keys, const char **out_key);
 /* Object members of `over` replace those of `under`, objects within objects member by member. */
 void front_config_lay_over(cJSON *under, const cJSON *over);
 /* A key that stands twice in one object, or a number out of range; NULL if all is well. */

@@ -30,15 +30,24 @@ static void rename_type(cJSON *rope)
     cJSON_ArrayForEach(item, rope) if (cJSON_IsObject(item)) rename_type(item);
 }
 
+static bool has_members(const cJSON *object)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) if (cJSON_IsObject(item)) return true;
+    return false;
+}
+
+static const char *const flat_rope[] = {"rope_theta", "partial_rotary_factor"};
+
 /* rope_parameters: { rope_type, rope_theta, ... }, or one such object per layer type. */
 void front_config_unify_rope(cJSON *keys)
 {
-    static const char *const flat[] = {"rope_theta", "partial_rotary_factor"};
     cJSON *rope = cJSON_GetObjectItemCaseSensitive(keys, "rope_parameters");
     cJSON *scaling = cJSON_GetObjectItemCaseSensitive(keys, "rope_scaling");
-    cJSON *theta = cJSON_GetObjectItemCaseSensitive(keys, "rope_theta");
-    bool unscaled = cJSON_IsNull(scaling);
-    if (!cJSON_IsObject(rope) && (cJSON_IsObject(scaling) || unscaled || cJSON_IsNumber(theta))) {
+    bool unscaled = cJSON_IsNull(scaling), flat = false;
+    for (uint32_t i = 0; i < 2; i++)
+        flat |= cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(keys, flat_rope[i]));
+    if (!cJSON_IsObject(rope) && (cJSON_IsObject(scaling) || unscaled || flat)) {
         cJSON_DeleteItemFromObjectCaseSensitive(keys, "rope_parameters");
         rope = cJSON_IsObject(scaling) ? cJSON_Duplicate(scaling, 1) : cJSON_CreateObject();
         cJSON_AddItemToObject(keys, "rope_parameters", rope);
@@ -48,14 +57,32 @@ void front_config_unify_rope(cJSON *keys)
     if (!cJSON_IsObject(rope))
         return;
     rename_type(rope);
-    const cJSON *item;
-    bool per_type = false;
-    cJSON_ArrayForEach(item, rope) per_type |= cJSON_IsObject(item);
-    for (uint32_t i = 0; i < 2 && !per_type; i++) {
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(keys, flat[i]);
-        if (cJSON_IsNumber(value) && !cJSON_GetObjectItemCaseSensitive(rope, flat[i]))
-            cJSON_AddItemToObject(rope, flat[i], cJSON_Duplicate(value, 1));
+    for (uint32_t i = 0; i < 2 && !has_members(rope); i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(keys, flat_rope[i]);
+        if (cJSON_IsNumber(value) && !cJSON_GetObjectItemCaseSensitive(rope, flat_rope[i]))
+            cJSON_AddItemToObject(rope, flat_rope[i], cJSON_Duplicate(value, 1));
     }
+}
+
+const char *front_config_rope_fault(const cJSON *keys, const char **out_key)
+{
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(keys, *out_key = "rope_parameters");
+    if (rope && !cJSON_IsObject(rope) && !cJSON_IsNull(rope))
+        return "must be an object";
+    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(keys, *out_key = "rope_scaling");
+    if (scaling && !cJSON_IsObject(scaling) && !cJSON_IsNull(scaling))
+        return "must be an object with a `rope_type`";
+    if (cJSON_IsObject(scaling) && cJSON_IsObject(rope) && !cJSON_Compare(scaling, rope, 1))
+        return "says another thing than `rope_parameters`: one of them is to be there";
+    for (uint32_t i = 0; i < 2; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(keys, *out_key = flat_rope[i]);
+        const cJSON *same = cJSON_GetObjectItemCaseSensitive(rope, flat_rope[i]);
+        if (value && !cJSON_IsNumber(value) && !cJSON_IsNull(value))
+            return "must be a number";
+        if (cJSON_IsNumber(value) && same && !cJSON_Compare(value, same, 1))
+            return "is another number than in `rope_parameters`";
+    }
+    return NULL;
 }
 
 const char *front_config_fault(const cJSON *json, const char **out_key)
