@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+enum { MAX_DEPTH = 4 }; /* of dicts in each other whose members are looked at */
+
 /* Keys that concern no compiled training step: tokens, generation, bookkeeping. */
 static const char *const idle_keys[] = {
     "_name_or_path",
@@ -204,7 +206,7 @@ Status front_config_load(Session *s, const FrontModelRequest *request, FrontConf
 
 /* -- reading -- */
 
-static const FrontValue *find(const FrontValue *dict, Sym key)
+static FrontValue *find(const FrontValue *dict, Sym key)
 {
     for (uint32_t i = 0; i < dict->u.list.n; i++)
         if (dict->u.list.keys[i] == key)
@@ -215,11 +217,12 @@ static const FrontValue *find(const FrontValue *dict, Sym key)
 /* What the text model does not say, the whole may (`tie_word_embeddings`), but not who it is. */
 bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out)
 {
-    const FrontValue *v = find(&c->keys, key);
+    FrontValue *v = find(&c->keys, key);
     if (!v && strcmp(key, "model_type"))
         v = find(&c->outer, key);
     if (!v || v->kind == FRONT_VALUE_NONE)
         return false;
+    v->read = true;
     *out = *v;
     return true;
 }
@@ -248,8 +251,7 @@ Span front_config_span(const FrontConfig *c, Sym key)
 
 static bool is_known(const char *key, const Sym *read, uint32_t n_read)
 {
-    static const char *const spellings[] = {"rope_theta", "rope_scaling", "partial_rotary_factor",
-                                            "text_config"};
+    static const char *const spellings[] = {"rope_scaling", "text_config"};
     for (uint32_t i = 0; i < n_read; i++)
         if (!strcmp(key, read[i]))
             return true;
@@ -262,12 +264,66 @@ static bool is_known(const char *key, const Sym *read, uint32_t n_read)
     return false;
 }
 
+/* rope_theta beside rope_parameters that have one for the whole model. */
+static bool is_moved(const FrontConfig *c, Sym key)
+{
+    const FrontValue *rope = NULL;
+    for (uint32_t i = 0; i < c->keys.u.list.n; i++)
+        if (!strcmp(c->keys.u.list.keys[i], "rope_parameters"))
+            rope = &c->keys.u.list.at[i];
+    return rope && rope->kind == FRONT_VALUE_DICT && find(rope, key);
+}
+
+/* A member's place, under any spelling of what it is in; else that of the whole. */
+static Span member_span(const FrontConfig *c, const char *const *path, uint32_t depth)
+{
+    const char *full[MAX_DEPTH + 1] = {"text_config"};
+    bool rope = !strcmp(path[0], "rope_parameters");
+    memcpy(full + 1, path, depth * sizeof *path);
+    for (uint32_t spelling = 0; spelling < (rope ? 2 : 1); spelling++) {
+        if (spelling)
+            full[1] = "rope_scaling";
+        if (was_laid(c, full[1]))
+            return front_config_span(c, full[1]);
+        for (uint32_t from = 0; from < 2; from++) {
+            Span span = front_config_locate(c->path, c->text, full + from, depth + 1 - from);
+            if (span.line)
+                return span;
+        }
+    }
+    return front_config_span(c, path[0]);
+}
+
+/* Members of a dict that the model has read in part; `path` ends with the dict. */
+static void report_members(Session *s, const FrontConfig *c, const FrontValue *dict,
+                           const char **path, uint32_t depth, Sym model)
+{
+    for (uint32_t i = 0; i < dict->u.list.n && depth < MAX_DEPTH; i++) {
+        const FrontValue *v = &dict->u.list.at[i];
+        path[depth] = dict->u.list.keys[i];
+        if (v->kind == FRONT_VALUE_NONE)
+            continue;
+        if (v->read && v->kind == FRONT_VALUE_DICT) {
+            report_members(s, c, v, path, depth + 1, model);
+        } else if (!v->read) {
+            const char *name = path[0];
+            for (uint32_t k = 1; k <= depth; k++)
+                name = arena_printf(s->arena, "%s.%s", name, path[k]);
+            diag(s, member_span(c, path, depth + 1), config_unread, name, model);
+        }
+    }
+}
+
 void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
                                 Sym model)
 {
     for (uint32_t i = 0; i < c->keys.u.list.n; i++) {
         Sym key = c->keys.u.list.keys[i];
-        if (!is_known(key, read, n_read))
+        const FrontValue *v = &c->keys.u.list.at[i];
+        const char *path[MAX_DEPTH] = {key};
+        if (!is_known(key, read, n_read) && !is_moved(c, key))
             diag(s, front_config_span(c, key), config_unread, key, model);
+        else if (v->kind == FRONT_VALUE_DICT && v->read)
+            report_members(s, c, v, path, 1, model);
     }
 }

@@ -136,13 +136,18 @@ static bool missing_key(FrontEval *e, Span span, const FrontValue *dict, const c
     return false;
 }
 
+static bool read_member(FrontValue *member, FrontValue *out)
+{
+    member->read = true;
+    *out = *member;
+    return true;
+}
+
 static bool find_key(const FrontValue *dict, Sym key, FrontValue *out)
 {
     for (uint32_t i = 0; i < dict->u.list.n; i++)
-        if (dict->u.list.keys[i] == key) {
-            *out = dict->u.list.at[i];
-            return true;
-        }
+        if (dict->u.list.keys[i] == key)
+            return read_member(&dict->u.list.at[i], out);
     return false;
 }
 
@@ -150,10 +155,8 @@ static bool find_key(const FrontValue *dict, Sym key, FrontValue *out)
 static bool find_number(const FrontValue *dict, int64_t number, FrontValue *out)
 {
     for (uint32_t i = 0; i < dict->u.list.n; i++)
-        if (front_key_is_number(dict->u.list.keys[i], number)) {
-            *out = dict->u.list.at[i];
-            return true;
-        }
+        if (front_key_is_number(dict->u.list.keys[i], number))
+            return read_member(&dict->u.list.at[i], out);
     return false;
 }
 

@@ -24,6 +24,7 @@ typedef enum FrontValueKind {
 typedef struct FrontValue FrontValue;
 struct FrontValue {
     FrontValueKind kind;
+    bool read; /* as a member of a dict of the config: what nobody reads is reported */
     union {
         bool b;
         int64_t i; /* INT; MASK: the window */
