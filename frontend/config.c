@@ -66,12 +66,16 @@ static Status parse_json(Session *s, Sym path, const char *text, size_t length, 
 
 /* -- the text model inside -- */
 
-static bool is_tower(const cJSON *item)
+static bool ends_with(const char *key, const char *end)
 {
-    size_t length = strlen(item->string);
-    return cJSON_IsObject(item) && length > 7 && !strcmp(item->string + length - 7, "_config") &&
-           strcmp(item->string, "text_config") && strcmp(item->string, "quantization_config") &&
-           strcmp(item->string, "generation_config");
+    size_t n = strlen(key), m = strlen(end);
+    return n > m && !strcmp(key + n - m, end);
+}
+
+static bool is_tower(const char *key)
+{
+    return ends_with(key, "_config") && strcmp(key, "text_config") &&
+           strcmp(key, "quantization_config") && strcmp(key, "generation_config");
 }
 
 static void record_towers(Session *s, const FrontConfig *c, const cJSON *root)
@@ -79,7 +83,7 @@ static void record_towers(Session *s, const FrontConfig *c, const cJSON *root)
     const cJSON *item;
     cJSON_ArrayForEach(item, root)
     {
-        if (!is_tower(item))
+        if (!cJSON_IsObject(item) || !is_tower(item->string))
             continue;
         const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "model_type");
         const char *key = item->string;
@@ -314,6 +318,23 @@ static void report_members(Session *s, const FrontConfig *c, const FrontValue *d
     }
 }
 
+/* What stands around the text model: beside towers, ids of the tokens that theirs replace. */
+static void report_outer(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
+                         Sym model)
+{
+    static const char *const of_towers[] = {"_token_id", "_token_index", "_soft_tokens_per_image"};
+    for (uint32_t i = 0; i < c->outer.u.list.n; i++) {
+        Sym key = c->outer.u.list.keys[i];
+        FrontValueKind kind = c->outer.u.list.at[i].kind;
+        bool known = kind == FRONT_VALUE_NONE || (kind == FRONT_VALUE_DICT && is_tower(key)) ||
+                     is_known(key, read, n_read) || find(&c->keys, key);
+        for (uint32_t k = 0; k < sizeof of_towers / sizeof of_towers[0]; k++)
+            known |= ends_with(key, of_towers[k]);
+        if (!known)
+            diag(s, front_config_span(c, key), config_unread, key, model);
+    }
+}
+
 void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
                                 Sym model)
 {
@@ -326,4 +347,5 @@ void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *rea
         else if (v->kind == FRONT_VALUE_DICT && v->read)
             report_members(s, c, v, path, 1, model);
     }
+    report_outer(s, c, read, n_read, model);
 }
