@@ -112,10 +112,12 @@ static void join(const Head *h, uint32_t at)
 Status pass_head(PassContext *c)
 {
     IrGraph *g = ir_graph_find(c->m, "step");
+    IrUses uses = {0}; /* of one head's values no other changes */
+    if (g)
+        uses = ir_uses(g, c->scratch);
     for (uint32_t i = 0; g && i < g->order.n; i++) {
         if (ir_op_kind(g, g->order.at[i]) != IR_OP_lm_loss)
             continue;
-        IrUses uses = ir_uses(g, c->scratch);
         Head head = {.g = g, .uses = &uses, .loss = g->order.at[i]};
         if (!find_grad(&head) || !is_worth_its_sums(c, &head))
             continue;
