@@ -73,6 +73,9 @@ static Status sequence_of(Session *s, const FrontRecipe *r, FrontBatch *b)
     return STATUS_OK;
 }
 
+/* A plan lists the ops of each. */
+enum { MOST_MICRO_BATCHES = 4096 };
+
 Status front_recipe_batch(Session *s, const FrontRecipe *r, int64_t world, FrontBatch *out)
 {
     FrontBatch b = {0};
@@ -91,6 +94,11 @@ Status front_recipe_batch(Session *s, const FrontRecipe *r, int64_t world, Front
         diag(s, r->global_batch.span, recipe_accumulation, (long long)b.global_rows,
              pipelined ? "pp_microbatch_size" : "local_batch_size", (long long)b.rows,
              (long long)b.dp);
+        return STATUS_USER;
+    }
+    if (b.micro_batches > MOST_MICRO_BATCHES) {
+        diag(s, r->global_batch.span, recipe_micro_batches, (long long)b.global_rows,
+             (long long)b.micro_batches, MOST_MICRO_BATCHES);
         return STATUS_USER;
     }
     *out = b;
