@@ -92,8 +92,7 @@ static void record_towers(Session *s, const FrontConfig *c, const cJSON *root)
     }
 }
 
-/* Overrides go where the key stands; `text_config: {...}` and plain keys mean the text model. */
-static void lay_over(cJSON *root, cJSON *body, const cJSON *over)
+void front_config_override(cJSON *root, cJSON *body, const cJSON *over)
 {
     const cJSON *nested = cJSON_GetObjectItemCaseSensitive(over, "text_config");
     const cJSON *item;
@@ -143,7 +142,7 @@ static Status settle(Session *s, cJSON *root, cJSON *over, FrontConfig *out)
         out->laid = front_value_from_json(s, over);
         TRY(unify(s, out, &out->span, over));
         TRY(unify(s, out, &out->span, nested));
-        lay_over(root, body, over);
+        front_config_override(root, body, over);
     }
     out->keys = front_value_from_json(s, body);
     if (body != root) {

@@ -30,6 +30,13 @@ Span front_config_span(const FrontConfig *c, Sym key);
 void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
                                 Sym model);
 
+/* Overrides go where the key stands; `text_config: {...}` and plain keys mean the text model, which
+ * is `body` in (or is itself) `root`. */
+void front_config_override(cJSON *root, cJSON *body, const cJSON *over);
+/* The config.json that a save writes (config_text.c). */
+const char *front_config_settled(Session *s, const FrontConfig *c, const char *overrides_json,
+                                 DType dtype);
+
 /* -- finding it (config_find.c) -- */
 
 typedef struct FrontConfigPlace {
@@ -52,6 +59,8 @@ const char *front_config_rope_fault(const cJSON *keys, const char **out_key);
 void front_config_lay_over(cJSON *under, const cJSON *over);
 /* A key that stands twice in one object, or a number out of range; NULL if all is well. */
 const char *front_config_fault(const cJSON *json, const char **out_key);
+/* Every number of the file gets its text beside its value. */
+void front_config_keep_numbers(const char *text, cJSON *root);
 /* Line, column and length of the key at `path` (`text_config`, `hidden_size`), or line 0. */
 Span front_config_locate(Sym file, const char *text, const char *const *path, uint32_t depth);
 

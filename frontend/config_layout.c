@@ -4,6 +4,19 @@
 #include <ctype.h>
 #include <math.h>
 
+/* A whole number in a float's place is a float, where the file's own text is kept. */
+static cJSON *copy_in_place_of(const cJSON *old, const cJSON *item)
+{
+    cJSON *copy = cJSON_Duplicate(item, 1);
+    bool was_float = cJSON_IsNumber(old) && old->valuestring && strpbrk(old->valuestring, ".eE");
+    double f = item->valuedouble;
+    if (!was_float || !cJSON_IsNumber(item) || f != floor(f) || fabs(f) >= 1e15)
+        return copy;
+    copy->valuestring = cJSON_malloc(32);
+    snprintf(copy->valuestring, 32, "%.1f", f);
+    return copy;
+}
+
 void front_config_lay_over(cJSON *under, const cJSON *over)
 {
     const cJSON *item;
@@ -13,7 +26,8 @@ void front_config_lay_over(cJSON *under, const cJSON *over)
         if (old && cJSON_IsObject(old) && cJSON_IsObject(item))
             front_config_lay_over(old, item);
         else if (old)
-            cJSON_ReplaceItemInObjectCaseSensitive(under, item->string, cJSON_Duplicate(item, 1));
+            cJSON_ReplaceItemInObjectCaseSensitive(under, item->string,
+                                                   copy_in_place_of(old, item));
         else
             cJSON_AddItemToObject(under, item->string, cJSON_Duplicate(item, 1));
     }
@@ -148,6 +162,46 @@ static void skip_value(JsonWalk *w)
         depth -= c == '}' || c == ']';
         w->at++;
     }
+}
+
+static void keep_numbers(JsonWalk *w, cJSON *item)
+{
+    skip_space(w);
+    char open = *w->at;
+    if (cJSON_IsNumber(item)) {
+        size_t length = strcspn(w->at, ",]} \t\r\n");
+        item->valuestring = cJSON_malloc(length + 1);
+        memcpy(item->valuestring, w->at, length);
+        item->valuestring[length] = '\0';
+    }
+    if (open != '{' && open != '[') {
+        skip_value(w);
+        return;
+    }
+    cJSON *child;
+    cJSON_ArrayForEach(child, item)
+    {
+        w->at++; /* the bracket or the comma */
+        skip_space(w);
+        if (open == '{') {
+            skip_string(w);
+            skip_space(w);
+            w->at++;
+        }
+        keep_numbers(w, child);
+        skip_space(w);
+    }
+    if (!item->child) {
+        w->at++;
+        skip_space(w);
+    }
+    w->at++;
+}
+
+void front_config_keep_numbers(const char *text, cJSON *root)
+{
+    JsonWalk w = {strncmp(text, "\xEF\xBB\xBF", 3) ? text : text + 3, 1, text};
+    keep_numbers(&w, root);
 }
 
 /* Stands on `{`; stops on the value of `key`, whose place it gives. */

@@ -19,7 +19,7 @@ typedef struct FrontModelRequest {
 
 typedef struct FrontModel {
     IrModule *m;
-    const char *config_text;  /* config.json as read, for saves */
+    const char *config_text;  /* config.json for saves: under the overrides */
     const char *config_path;
     const char *weights_dir;  /* the directory that holds weights, or NULL */
     bool has_optional_input[3]; /* positions, segments, keep: declared by the model */

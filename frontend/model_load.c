@@ -59,10 +59,13 @@ static Status load(Session *s, const FrontModelRequest *request, FrontConfig *co
     return write_out(s, request, config, defs, definition, e);
 }
 
-static void give(const FrontEval *e, const FrontConfig *config, FrontModel *out_model)
+static void give(const FrontEval *e, const FrontConfig *config, const char *overrides_json,
+                 FrontModel *out_model)
 {
+    const char *text =
+        front_config_settled(e->s, config, overrides_json, e->request->param_dtype);
     *out_model = (FrontModel){.m = e->m,
-                              .config_text = config->text,
+                              .config_text = text,
                               .config_path = config->path,
                               .weights_dir = config->weights_dir};
     memcpy(out_model->has_optional_input, e->has_optional_input, sizeof e->has_optional_input);
@@ -74,7 +77,7 @@ Status front_model_load(Session *s, const FrontModelRequest *request, FrontModel
     FrontDefs defs = {0};
     FrontEval e;
     TRY(load(s, request, &config, &defs, &e));
-    give(&e, &config, out_model);
+    give(&e, &config, request->pretrained ? request->overrides_json : NULL, out_model);
     return STATUS_OK;
 }
 
@@ -89,7 +92,7 @@ Status front_model_from_text(Session *s, const FrontModelRequest *request, const
                            request->overrides_json, request->overrides_span, &config));
     TRY(front_model_parse(s, "text.model", definition, strlen(definition), &defs));
     TRY(write_out(s, request, &config, &defs, "text.model", &e));
-    give(&e, &config, out_model);
+    give(&e, &config, request->overrides_json, out_model);
     return STATUS_OK;
 }
 
