@@ -218,11 +218,22 @@ static FrontValue *find(const FrontValue *dict, Sym key)
 }
 
 /* What the text model does not say, the whole may (`tie_word_embeddings`), but not who it is. */
-bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out)
+static FrontValue *find_anywhere(const FrontConfig *c, Sym key)
 {
     FrontValue *v = find(&c->keys, key);
-    if (!v && strcmp(key, "model_type"))
-        v = find(&c->outer, key);
+    return v || !strcmp(key, "model_type") ? v : find(&c->outer, key);
+}
+
+bool front_config_is_null(const FrontConfig *c, Sym key)
+{
+    const FrontValue *v = find_anywhere(c, key);
+    return v && v->kind == FRONT_VALUE_NONE;
+}
+
+bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out)
+{
+    FrontValue *v = find_anywhere(c, key);
+    *out = (FrontValue){0};
     if (!v || v->kind == FRONT_VALUE_NONE)
         return false;
     v->read = true;

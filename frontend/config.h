@@ -22,8 +22,10 @@ Status front_config_load(Session *s, const FrontModelRequest *request, FrontConf
 Status front_config_parse(Session *s, const char *path, const char *text, size_t length,
                           const char *overrides_json, Span span, FrontConfig *out);
 
-/* false: absent or null. */
+/* false: absent or null; *out is none. */
 bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out);
+/* Is it there, and null? */
+bool front_config_is_null(const FrontConfig *c, Sym key);
 /* Where the key stands; NULL: the file as a whole. */
 Span front_config_span(const FrontConfig *c, Sym key);
 /* A record for every key that neither the model (`read`) nor the table of idle keys knows. */

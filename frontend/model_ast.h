@@ -144,6 +144,7 @@ typedef struct FrontConfigKey {
     FrontName name;
     FrontTypeKind type;
     FrontExpr *fallback; /* NULL: the key is required */
+    bool nullable;       /* `type?`: null is none, and not the fallback */
     bool ignored;        /* `ignore`: known, and read by nobody on purpose */
 } FrontConfigKey;
 typedef VEC(FrontConfigKey) FrontConfigKeys;

@@ -33,6 +33,8 @@ static bool config_key(FrontEval *e, const FrontConfigKey *key)
     if (key->ignored)
         return true;
     bool present = front_config_get(e->config, name, &v);
+    if (key->nullable && front_config_is_null(e->config, name))
+        return front_define(e, e->global, key->name, FRONT_BOUND_CONFIG, v);
     if (!present && !key->fallback)
         return missing_key(e, key);
     if (!present && !front_eval_plain(e, key->fallback, &v))

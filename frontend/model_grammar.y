@@ -58,6 +58,7 @@ static void model_yyerror(Span *span, yyscan_t scanner, FrontParse *p, const cha
     FrontParams params;
     FrontConfigKey key;
     FrontConfigKeys keys;
+    bool yes;
     FrontInputDecl input;
     FrontInputDecls inputs;
     FrontAxisDecl axis;
@@ -108,6 +109,7 @@ static void model_yyerror(Span *span, yyscan_t scanner, FrontParse *p, const cha
 %type <params> params params1
 %type <key> key
 %type <keys> keys config_items
+%type <yes> nullable
 %type <input> input
 %type <inputs> inputs
 %type <axis> axis
@@ -193,14 +195,15 @@ shape_dims
 
 config_items
     : %empty                                    { $$ = (FrontConfigKeys){0}; }
-    | config_items name keys
+    | config_items name nullable keys
         {
             FrontTypeExpr type;
             CHECK(front_type_new(p, $2, &type));
             $$ = $1;
-            for (uint32_t i = 0; i < $3.n; i++) {
-                $3.at[i].type = type.kind;
-                PUSH($$, $3.at[i]);
+            for (uint32_t i = 0; i < $4.n; i++) {
+                $4.at[i].type = type.kind;
+                $4.at[i].nullable = $3;
+                PUSH($$, $4.at[i]);
             }
         }
     | config_items IGNORE names
@@ -209,6 +212,11 @@ config_items
             for (uint32_t i = 0; i < $3.n; i++)
                 PUSH($$, ((FrontConfigKey){.name = $3.at[i], .ignored = true}));
         }
+    ;
+
+nullable
+    : %empty                                    { $$ = false; }
+    | QUESTION                                  { $$ = true; }
     ;
 
 keys

@@ -75,6 +75,7 @@ def config(draw):
         sliding_window=draw.randint(1, 9),
         global_head_dim=draw.choice([head, 2 * head]),
         hidden_size_per_layer_input=draw.choice([0, 3, 8]),
+        vocab_size_per_layer_input=vocab,
         use_double_wide_mlp=draw.random() < 0.5,
         final_logit_softcapping=draw.choice([None, 5.0]),
         hidden_activation="gelu_pytorch_tanh",
