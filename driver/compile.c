@@ -33,7 +33,7 @@ static Status choose_target(Session *s, const DriverArgs *args, DriverCompiled *
     return STATUS_OK;
 }
 
-/* Ranks that share and groups of them: only fsdp2 shards within groups. */
+/* Ranks that share and groups of them: ddp shares nothing. */
 static void fill_mesh(const DriverCompiled *c, PassOptions *o)
 {
     const FrontRecipe *r = &c->recipe;
