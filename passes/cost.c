@@ -73,15 +73,22 @@ static PassCost cost_linear(const CostCall *c)
     return (PassCost){.flops = products + bias, .products = products};
 }
 
+static uint64_t triangle(int64_t n)
+{
+    return (uint64_t)n * ((uint64_t)n + 1) / 2;
+}
+
+/* Query i, counted from 1, sees the keys from i - window to i or to the last; the queries behind
+ * the first n have left all keys behind. */
 uint64_t pass_cost_visible_pairs(int64_t seq, int64_t keys, bool causal, int64_t window)
 {
-    uint64_t pairs = 0;
-    for (int64_t i = 0; i < seq; i++) {
-        int64_t end = causal && i + 1 < keys ? i + 1 : keys;
-        int64_t begin = window > 0 && i + 1 > window ? i + 1 - window : 0;
-        pairs += end > begin ? (uint64_t)(end - begin) : 0;
-    }
-    return pairs;
+    bool windowed = window > 0 && window < seq;
+    int64_t n = windowed && keys + window - 1 < seq ? keys + window - 1 : seq;
+    int64_t rising = !causal ? 0 : n < keys ? n : keys;
+    if (keys < 1 || seq < 1)
+        return 0;
+    uint64_t pairs = triangle(rising) + (uint64_t)(n - rising) * (uint64_t)keys;
+    return windowed && n > window ? pairs - triangle(n - window) : pairs;
 }
 
 /* q [B,S,N,D], k and v [B,T,G,D]: `factor` FLOPs per visible pair, head and element of a head. */

@@ -265,6 +265,10 @@ static void test_visible_pairs(void **state)
     assert_int_equal(pass_cost_visible_pairs(32, 32, false, 0), 1024);
     assert_int_equal(pass_cost_visible_pairs(8, 8, true, 100), 36);
     assert_int_equal(pass_cost_visible_pairs(1, 1, true, 1), 1);
+    assert_int_equal(pass_cost_visible_pairs(8, 3, true, 2), 6);
+    assert_int_equal(pass_cost_visible_pairs(8, 3, false, 2), 9);
+    assert_int_equal(pass_cost_visible_pairs((int64_t)1 << 31, (int64_t)1 << 31, true, 2),
+                     ((uint64_t)1 << 32) - 1);
 }
 
 /* The sums over windows, lm_loss with and without dw, and a replay. */
