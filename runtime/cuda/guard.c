@@ -26,7 +26,10 @@ Status rt_guard_open(RtWorld *world, RtGuard *out_guard)
 {
     *out_guard = (RtGuard){.world = world};
     out_guard->running = !pthread_create(&out_guard->thread, NULL, watch, out_guard);
-    return out_guard->running ? STATUS_OK : STATUS_ENV;
+    if (out_guard->running)
+        return STATUS_OK;
+    diag(world->s, no_span, environment, "cannot start a thread");
+    return STATUS_ENV;
 }
 
 void rt_guard_close(RtGuard *guard)
