@@ -363,12 +363,13 @@ static Plan *tiny_plan(void)
 
 typedef struct Ran {
     Status status;
-    char out[16384], err[16384]; /* what it wrote to standard output, and its diagnostics */
+    char out[16384], err[16384]; /* the ends of its standard output and its diagnostics */
 } Ran;
 
 static void slurp(FILE *file, char *to, size_t size)
 {
-    rewind(file);
+    long length = ftell(file);
+    fseek(file, length < (long)size ? 0 : length - (long)size + 1, SEEK_SET);
     to[fread(to, 1, size - 1, file)] = 0;
     fclose(file);
 }
