@@ -40,6 +40,10 @@ static Status build(Session *s, const DriverArgs *args, const DriverCompiled *c,
     for (uint32_t i = 0; i < c->n_stages; i++)
         flops[i] = (BackendFlops){c->stage_facts[i].flops, c->stage_facts[i].eval_flops};
     options.flops = flops;
+    if (c->batch.world > PLAN_MOST_RANKS) {
+        diag(s, no_span, driver_ranks, (long long)c->batch.world, PLAN_MOST_RANKS);
+        return STATUS_USER;
+    }
     if (!options.runtime_lib || (cuda && !options.cuda_lib))
         return STATUS_ENV;
     if (access(driver_path_dir(s, options.out_path), W_OK)) {

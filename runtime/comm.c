@@ -192,7 +192,7 @@ static void sum_parts(const RtReduction *x, const unsigned char *const *parts, u
 static bool sum_round(RtGroup *group, const RtReduction *x, const int64_t *first,
                       const int64_t *counts, int64_t at)
 {
-    const unsigned char *parts[RT_MOST_RANKS];
+    const unsigned char *parts[PLAN_MOST_RANKS];
     uint64_t size = dtype_bytes((DType)x->from_dtype);
     int64_t own = counts[group->self];
     uint32_t n = 0;
@@ -213,7 +213,7 @@ static bool sum_round(RtGroup *group, const RtReduction *x, const int64_t *first
 
 bool rt_reduce_scatter(RtGroup *group, const RtReduction *x)
 {
-    int64_t first[RT_MOST_RANKS], counts[RT_MOST_RANKS];
+    int64_t first[PLAN_MOST_RANKS], counts[PLAN_MOST_RANKS];
     for (int64_t at = 0; at < x->count; at += COMM_CHUNK) {
         int64_t n = plan_min(COMM_CHUNK, x->count - at);
         for (uint32_t r = 0; r < group->n; r++) {
@@ -229,7 +229,7 @@ bool rt_reduce_scatter(RtGroup *group, const RtReduction *x)
 /* Small: everybody sums everything. The order, and so the bits, are those of the other way. */
 static bool all_reduce_whole(RtGroup *group, const RtReduction *x)
 {
-    int64_t first[RT_MOST_RANKS], counts[RT_MOST_RANKS];
+    int64_t first[PLAN_MOST_RANKS], counts[PLAN_MOST_RANKS];
     for (uint32_t r = 0; r < group->n; r++) {
         first[r] = 0;
         counts[r] = x->count;
@@ -257,7 +257,7 @@ static bool gather_round(RtGroup *group, const RtReduction *x, const int64_t *fi
 bool rt_all_reduce(RtGroup *group, const RtReduction *x)
 {
     enum { SMALL = 4096 };
-    int64_t first[RT_MOST_RANKS], counts[RT_MOST_RANKS];
+    int64_t first[PLAN_MOST_RANKS], counts[PLAN_MOST_RANKS];
     if (x->count <= SMALL)
         return all_reduce_whole(group, x);
     for (int64_t at = 0, n; at < x->count; at += n) {

@@ -38,8 +38,6 @@ typedef struct RtTransport {
 
 /* -- the world -- */
 
-enum { RT_MOST_RANKS = 4096 }; /* between processes of the host */
-
 typedef struct RtWorld {
     Session *s;
     uint32_t rank, size;
@@ -91,6 +89,8 @@ Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double
 void rt_world_close(RtWorld *world, Status status, bool agreed);
 /* The communicator that this rank is a member of. */
 void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGroup *out_group);
+/* The one of all ranks. */
+void rt_group_open_world(RtWorld *world, RtGroup *out_group);
 
 /* -- collectives; false: world->lost says why, and the job is over -- */
 

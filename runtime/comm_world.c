@@ -134,14 +134,13 @@ static Status wrong_size(Session *s, Launch launch, uint64_t have, uint32_t want
     return STATUS_USER;
 }
 
-static const PlanComm everybody = {.axes =
-                                       PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP};
+enum { ALL_AXES = PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP };
 
 /* All ranks run the same plan, or none does. */
 static Status compare(RtWorld *world, uint64_t hash)
 {
     RtGroup all;
-    rt_group_open(world, &everybody, "world", &all);
+    rt_group_open_world(world, &all);
     uint64_t *hashes = ARENA_ARRAY(world->s->arena, uint64_t, world->size);
     if (!rt_all_gather(&all, hashes, &hash, sizeof hash))
         return rt_world_lost(world, "comparing the ranks' plans");
@@ -180,11 +179,6 @@ Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double
         return STATUS_OK;
     if (have != size)
         return wrong_size(s, launch, have, size);
-    if (size > RT_MOST_RANKS) {
-        if (!rank_of(launch))
-            diag(s, no_span, ranks_many, size, RT_MOST_RANKS);
-        return STATUS_USER;
-    }
     RtWorld *world = ARENA_NEW(s->arena, RtWorld);
     world->s = s;
     world->mesh = mesh;
@@ -239,6 +233,11 @@ void rt_group_open(RtWorld *world, const PlanComm *comm, const char *name, RtGro
                            ARENA_ARRAY(arena, RtTransfer, size + 1)};
 }
 
+void rt_group_open_world(RtWorld *world, RtGroup *out_group)
+{
+    rt_group_open(world, &(PlanComm){.axes = ALL_AXES}, "world", out_group);
+}
+
 /* -- small things -- */
 
 static const char waiting[] = "waiting for all ranks";
@@ -275,7 +274,7 @@ bool rt_world_ask(RtWorld *world)
 {
     uint64_t own = 0, *words;
     uint32_t n;
-    bool answer = gather_words(world, everybody.axes, &own, &words, &n);
+    bool answer = gather_words(world, ALL_AXES, &own, &words, &n);
     free(words);
     return answer;
 }
@@ -294,7 +293,7 @@ Status rt_world_agree(RtWorld *world, Status status)
     uint32_t n, first = 0;
     if (!world)
         return status;
-    if (!gather_words(world, everybody.axes, &own, &words, &n))
+    if (!gather_words(world, ALL_AXES, &own, &words, &n))
         return rt_world_lost(world, waiting);
     while (first < n && words[first] == STATUS_OK)
         first++;

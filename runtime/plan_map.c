@@ -95,7 +95,7 @@ static uint64_t mesh_size(const PlanMesh *m, uint32_t axes)
     uint64_t size = 1;
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (axes & sizes[i].axis && sizes[i].n)
-            size *= sizes[i].n < 1u << 20 ? sizes[i].n : 1u << 20;
+            size *= sizes[i].n <= PLAN_MOST_RANKS ? sizes[i].n : PLAN_MOST_RANKS + 1;
     return size;
 }
 
@@ -436,6 +436,8 @@ static Status check_header(Reader *r)
         return bad(r, "its arena or its workers' scratch has an impossible size");
     if (h->target > PLAN_TARGET_CUDA)
         return bad(r, "its target does not exist");
+    if (mesh_size(&h->mesh, UINT32_MAX) > PLAN_MOST_RANKS)
+        return bad(r, "its mesh has too many ranks");
     if (h->stage && h->stage >= h->mesh.pp)
         return bad(r, "its stage does not exist");
     if (h->library_workspace_bytes &&

@@ -106,9 +106,11 @@ enum {
  * (members of communicators, pieces of states, rows of the batch) the runtime derives from them
  * -- */
 
-typedef struct PlanMesh { /* 0 is 1 */
+typedef struct PlanMesh { /* 0 is 1; PLAN_MOST_RANKS at most */
     uint32_t tp, dp, dpr, pp;
 } PlanMesh;
+
+enum { PLAN_MOST_RANKS = 4096 }; /* of an executable: every process holds a link to every other */
 
 enum { PLAN_AXIS_TP = 1, PLAN_AXIS_DP = 2, PLAN_AXIS_DPR = 4, PLAN_AXIS_PP = 8 };
 

@@ -89,12 +89,11 @@ Status rt_nccl_load(RtCuda *cuda, RtWorld *world, RtGroup *groups)
 static Status check_devices(RtCuda *cuda)
 {
     RtWorld *world = cuda->ranks->world;
-    PlanComm everybody = {.axes = PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP};
     RtGroup all;
     CUuuid own, *ids = ARENA_ARRAY(cuda->s->arena, CUuuid, world->size);
     TRY(rt_cuda_result(cuda, cuda->driver.DeviceGetUuid(&own, cuda->device),
                        "asking for the device's properties"));
-    rt_group_open(world, &everybody, "world", &all);
+    rt_group_open_world(world, &all);
     if (!rt_all_gather(&all, ids, &own, sizeof own))
         return rt_world_lost(world, "comparing the ranks' devices");
     for (uint32_t a = 0; a < world->size; a++)

@@ -317,13 +317,11 @@ static Status open_peers(Opening *o, bool *out_well)
 
 Status rt_peers_open(RtCuda *cuda)
 {
-    static const PlanComm everybody = {.axes = PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR |
-                                               PLAN_AXIS_PP};
     RtPeers *peers = &cuda->ranks->peers;
     RtWorld *world = cuda->ranks->world;
     Opening o = {.cuda = cuda, .fd = -1, .socket = -1};
     bool well;
-    rt_group_open(world, &everybody, "world", &o.all);
+    rt_group_open_world(world, &o.all);
     o.card = ARENA_ARRAY(cuda->s->arena, Card, world->size);
     o.peer = ARENA_ARRAY(cuda->s->arena, bool, world->size);
     peers->direct = ARENA_ARRAY(cuda->s->arena, bool, cuda->plan->n_comms);
