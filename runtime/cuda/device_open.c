@@ -171,5 +171,7 @@ Status rt_cuda_device_join(RtDevice *device)
     RtCuda *cuda = &device->cuda;
     TRY(rt_cuda_measure_skip(cuda));
     TRY(rt_nccl_join(cuda));
+    if (device->config.tune)
+        TRY(rt_cuda_gemms_agree(cuda, device->config.tune));
     return rt_cuda_measure(cuda, RT_OUTSIDE_NCCL);
 }

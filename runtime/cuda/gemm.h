@@ -5,7 +5,7 @@
 
 #include "runtime/cuda/cuda.h"
 
-enum { RT_GEMM_CANDIDATES = 16, RT_GEMM_TEXT = 192 };
+enum { RT_GEMM_CANDIDATES = 16, RT_GEMM_TEXT = 192, RT_GEMM_ALGO_WORDS = 8 };
 
 typedef struct RtGemmKey { /* what an algorithm is chosen by; zeroed before it is filled, compared
                               as bytes */
@@ -28,10 +28,23 @@ typedef struct RtGemmEntry {
     double microseconds; /* measured; 0: not */
 } RtGemmEntry;
 
+typedef struct RtGemmChoice { /* a line of the tuning file, which ranks send each other too */
+    uint64_t algo[RT_GEMM_ALGO_WORDS];
+    uint64_t workspace_bytes;
+    double microseconds;
+    char key[RT_GEMM_TEXT + 32];
+} RtGemmChoice;
+
+typedef struct RtGemmChoices {
+    VEC(RtGemmChoice) list;
+    bool changed; /* against the file */
+} RtGemmChoices;
+
 typedef struct RtCudaGemms {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     VEC(RtGemmEntry) entries;
+    RtGemmChoices choices; /* with --tune */
 } RtCudaGemms;
 
 Status rt_cuda_gemms_open(RtCuda *cuda);
@@ -41,8 +54,12 @@ void rt_cuda_gemms_close(RtCuda *cuda);
  * deterministic and fits. */
 Status rt_cuda_gemms_bind(RtCuda *cuda);
 /* The same from the tuning file; what it lacks is measured on the device, and the file written
- * anew. Runs products on whatever the arena holds: before the weights are there. */
+ * anew where the process is no rank. Runs products on whatever the arena holds: before the weights
+ * are there. */
 Status rt_cuda_gemms_tune(RtCuda *cuda, const char *path);
+/* All ranks come here after it: what several of them run is bound as the first of them has chosen,
+ * since another algorithm could give other bits, and rank 0 writes the file. */
+Status rt_cuda_gemms_agree(RtCuda *cuda, const char *path);
 void rt_cuda_gemms_print(const RtCuda *cuda, FILE *out);
 
 /* -- shared by the gemm*.c files -- */

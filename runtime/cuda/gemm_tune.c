@@ -4,6 +4,7 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/gemm.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/safetensors.h"
 
 /* The file: a line that says what the choices hold for, then a line per product:
@@ -11,18 +12,7 @@
  *   ALGORITHM (8 words in hex) WORKSPACE MICROSECONDS | KEY
  * Choices for other products stay in it, so that one file can serve several executables. */
 
-enum { ALGO_WORDS = 8, CANDIDATES_MEASURED = 8, REPEATS = 5, LINE = 512 };
-
-typedef struct Choice {
-    uint64_t algo[ALGO_WORDS];
-    uint64_t workspace_bytes;
-    double microseconds;
-    const char *key;
-} Choice;
-
-typedef struct Choices {
-    VEC(Choice) list;
-} Choices;
+enum { CANDIDATES_MEASURED = 8, REPEATS = 5, LINE = 512 };
 
 static const char *head_line(const RtCuda *cuda)
 {
@@ -31,20 +21,20 @@ static const char *head_line(const RtCuda *cuda)
                         (unsigned long long)cuda->library_workspace_bytes);
 }
 
-static const char *key_line(const RtCuda *cuda, const RtGemmEntry *e)
+static void key_line(const RtGemmEntry *e, RtGemmChoice *out)
 {
     char text[RT_GEMM_TEXT];
-    return arena_printf(cuda->s->arena, "%s align %u,%u,%u", rt_gemm_key_text(&e->key, text),
-                        e->align_a, e->align_b, e->align_c);
+    snprintf(out->key, sizeof out->key, "%s align %u,%u,%u", rt_gemm_key_text(&e->key, text),
+             e->align_a, e->align_b, e->align_c);
 }
 
 /* -- reading -- */
 
-static bool read_choice(Session *s, const char *line, Choice *out)
+static bool read_choice(const char *line, RtGemmChoice *out)
 {
     const char *at = line;
     char *end;
-    for (int i = 0; i < ALGO_WORDS; i++, at = end) {
+    for (int i = 0; i < RT_GEMM_ALGO_WORDS; i++, at = end) {
         errno = 0;
         out->algo[i] = strtoull(at, &end, 16);
         if (end == at || errno)
@@ -57,8 +47,8 @@ static bool read_choice(Session *s, const char *line, Choice *out)
     out->microseconds = strtod(at, &end);
     if (end == at || strncmp(end, " | ", 3))
         return false;
-    out->key = arena_strndup(s->arena, end + 3, strlen(end + 3));
-    return *out->key != 0;
+    int n = snprintf(out->key, sizeof out->key, "%s", end + 3);
+    return n > 0 && (size_t)n < sizeof out->key;
 }
 
 static Status malformed(RtCuda *cuda, const char *path, uint32_t line, const char *what)
@@ -69,7 +59,7 @@ static Status malformed(RtCuda *cuda, const char *path, uint32_t line, const cha
 
 /* A file of another device, library or workspace holds nothing for this one, and will be replaced.
  */
-static Status read_file(RtCuda *cuda, const char *path, FILE *file, Choices *out)
+static Status read_file(RtCuda *cuda, const char *path, FILE *file, RtGemmChoices *out)
 {
     char line[LINE];
     const char *head = head_line(cuda);
@@ -82,8 +72,8 @@ static Status read_file(RtCuda *cuda, const char *path, FILE *file, Choices *out
             return malformed(cuda, path, n, "this is no tuning file");
         if (n == 1 && strcmp(line, head))
             return STATUS_OK;
-        Choice choice;
-        if (n > 1 && !read_choice(cuda->s, line, &choice))
+        RtGemmChoice choice;
+        if (n > 1 && !read_choice(line, &choice))
             return malformed(cuda, path, n, "it is not `ALGORITHM WORKSPACE MICROSECONDS | KEY`");
         if (n > 1)
             vec_push(cuda->s->arena, &out->list, choice);
@@ -91,7 +81,7 @@ static Status read_file(RtCuda *cuda, const char *path, FILE *file, Choices *out
     return STATUS_OK;
 }
 
-static Status read_choices(RtCuda *cuda, const char *path, Choices *out)
+static Status read_choices(RtCuda *cuda, const char *path, RtGemmChoices *out)
 {
     FILE *file = fopen(path, "r");
     if (!file && errno == ENOENT)
@@ -105,7 +95,7 @@ static Status read_choices(RtCuda *cuda, const char *path, Choices *out)
     return status;
 }
 
-static const Choice *find_choice(const Choices *choices, const char *key)
+static const RtGemmChoice *find_choice(const RtGemmChoices *choices, const char *key)
 {
     for (uint32_t i = 0; i < choices->list.n; i++)
         if (!strcmp(choices->list.at[i].key, key))
@@ -154,7 +144,7 @@ static Status measure(RtCuda *cuda, RtGemmEntry *e, const Clock *clock)
 }
 
 /* A choice that the library no longer takes for this product is measured again. */
-static bool apply(RtCuda *cuda, RtGemmEntry *e, const Choice *choice)
+static bool apply(RtCuda *cuda, RtGemmEntry *e, const RtGemmChoice *choice)
 {
     cublasLtMatmulHeuristicResult_t checked;
     cublasLtMatmulAlgo_t algo;
@@ -171,32 +161,33 @@ static bool apply(RtCuda *cuda, RtGemmEntry *e, const Choice *choice)
     return true;
 }
 
-static Status choose(RtCuda *cuda, Choices *choices, const Clock *clock, bool *out_changed)
+static Status choose(RtCuda *cuda, RtGemmChoices *choices, const Clock *clock)
 {
     for (uint32_t i = 0; i < cuda->gemms->entries.n; i++) {
         RtGemmEntry *e = &cuda->gemms->entries.at[i];
-        const char *key = key_line(cuda, e);
-        const Choice *known = find_choice(choices, key);
+        RtGemmChoice choice = {0};
+        key_line(e, &choice);
+        const RtGemmChoice *known = find_choice(choices, choice.key);
         if (!e->desc)
             TRY(rt_gemm_describe(cuda, e));
         if (known && apply(cuda, e, known))
             continue;
         TRY(measure(cuda, e, clock));
-        Choice choice = {
-            .workspace_bytes = e->workspace_bytes, .microseconds = e->microseconds, .key = key};
+        choice.workspace_bytes = e->workspace_bytes;
+        choice.microseconds = e->microseconds;
         memcpy(choice.algo, &e->algo, sizeof choice.algo);
         if (known)
             choices->list.at[known - choices->list.at] = choice;
         else
             vec_push(cuda->s->arena, &choices->list, choice);
-        *out_changed = true;
+        choices->changed = true;
     }
     return STATUS_OK;
 }
 
 /* -- writing -- */
 
-static Status write_choices(RtCuda *cuda, const char *path, const Choices *choices)
+static Status write_choices(RtCuda *cuda, const char *path, const RtGemmChoices *choices)
 {
     char *text = NULL;
     size_t length = 0;
@@ -207,8 +198,8 @@ static Status write_choices(RtCuda *cuda, const char *path, const Choices *choic
     }
     fprintf(out, "%s\n", head_line(cuda));
     for (uint32_t i = 0; i < choices->list.n; i++) {
-        const Choice *c = &choices->list.at[i];
-        for (int w = 0; w < ALGO_WORDS; w++)
+        const RtGemmChoice *c = &choices->list.at[i];
+        for (int w = 0; w < RT_GEMM_ALGO_WORDS; w++)
             fprintf(out, "%" PRIx64 " ", c->algo[w]);
         fprintf(out, "%" PRIu64 " %.3f | %s\n", c->workspace_bytes, c->microseconds, c->key);
     }
@@ -220,20 +211,79 @@ static Status write_choices(RtCuda *cuda, const char *path, const Choices *choic
 
 Status rt_cuda_gemms_tune(RtCuda *cuda, const char *path)
 {
-    Choices choices = {0};
+    RtGemmChoices *choices = &cuda->gemms->choices;
     Clock clock = {0};
-    bool changed = false;
-    TRY(read_choices(cuda, path, &choices));
+    TRY(read_choices(cuda, path, choices));
     Status status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.begin, CU_EVENT_DEFAULT),
                                    "making an event");
     if (status == STATUS_OK)
         status = rt_cuda_result(cuda, cuda->driver.EventCreate(&clock.end, CU_EVENT_DEFAULT),
                                 "making an event");
     if (status == STATUS_OK)
-        status = choose(cuda, &choices, &clock, &changed);
+        status = choose(cuda, choices, &clock);
     if (clock.begin)
         cuda->driver.EventDestroy(clock.begin);
     if (clock.end)
         cuda->driver.EventDestroy(clock.end);
-    return status == STATUS_OK && changed ? write_choices(cuda, path, &choices) : status;
+    if (status != STATUS_OK || cuda->ranks || !choices->changed)
+        return status;
+    return write_choices(cuda, path, choices);
+}
+
+/* -- ranks -- */
+
+typedef struct Summary {
+    char head[LINE];
+    uint64_t n; /* choices */
+} Summary;
+
+/* The choices of all ranks with this one's device and library: each product's by the first rank
+ * that has it. */
+static Status gather(RtCuda *cuda, Arena *scratch, const RtGemmChoices *own, RtGemmChoices *out)
+{
+    static const char what[] = "comparing the ranks' choices of algorithms";
+    RtWorld *world = cuda->ranks->world;
+    RtGroup all;
+    Summary mine = {.n = own->list.n}, *of = ARENA_ARRAY(scratch, Summary, world->size);
+    uint64_t most = 0;
+    snprintf(mine.head, sizeof mine.head, "%s", head_line(cuda));
+    rt_group_open_world(world, &all);
+    if (!rt_all_gather(&all, of, &mine, sizeof mine))
+        return rt_world_lost(world, what);
+    for (uint32_t r = 0; r < world->size; r++)
+        most = of[r].n > most ? of[r].n : most;
+    if (!most)
+        return STATUS_OK;
+    RtGemmChoice *sent = ARENA_ARRAY(scratch, RtGemmChoice, most),
+                 *got = ARENA_ARRAY(scratch, RtGemmChoice, most * world->size);
+    if (own->list.n)
+        memcpy(sent, own->list.at, own->list.n * sizeof *sent);
+    if (!rt_all_gather(&all, got, sent, most * sizeof *sent))
+        return rt_world_lost(world, what);
+    for (uint32_t r = 0; r < world->size; r++)
+        for (uint64_t i = 0; i < of[r].n && !strcmp(of[r].head, mine.head); i++)
+            if (!find_choice(out, got[r * most + i].key))
+                vec_push(cuda->s->arena, &out->list, got[r * most + i]);
+    return STATUS_OK;
+}
+
+Status rt_cuda_gemms_agree(RtCuda *cuda, const char *path)
+{
+    RtGemmChoices *own = &cuda->gemms->choices, all = {.changed = own->changed};
+    Arena *scratch = arena_new();
+    Status status = gather(cuda, scratch, own, &all);
+    arena_free(scratch);
+    TRY(status);
+    for (uint32_t i = 0; i < cuda->gemms->entries.n; i++) {
+        RtGemmEntry *e = &cuda->gemms->entries.at[i];
+        RtGemmChoice named;
+        key_line(e, &named);
+        const RtGemmChoice *choice = find_choice(&all, named.key);
+        if (choice)
+            apply(cuda, e, choice);
+    }
+    all.changed |= all.list.n > own->list.n;
+    *own = all;
+    return all.changed && rt_is_first(cuda->ranks->world) ? write_choices(cuda, path, own)
+                                                          : STATUS_OK;
 }

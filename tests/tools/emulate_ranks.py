@@ -2,10 +2,12 @@
 """emulate_ranks: ranks on target cuda without a GPU: each rank's device is the emulator, and NCCL
 is a fake one between processes. A fixture on meshes against one rank, and bit for bit with
 exchanges as late and as early as the events between streams allow, without the graph, with --check,
-and over NCCL where the devices' memory is not shared; or what becomes of a job whose devices, NCCL
-or ranks are not as they should be. Passes where there is no CUDA toolkit.
+and over NCCL where the devices' memory is not shared; or ranks that each find another algorithm
+best; or what becomes of a job whose devices, NCCL or ranks are not as they should be. Passes where
+there is no CUDA toolkit.
 
   emulate_ranks.py BUILD FIXTURE SEQ WORK_DIR MESH...      MESH as in ranks.py
+  emulate_ranks.py tune BUILD FIXTURE SEQ WORK_DIR MESH
   emulate_ranks.py faults BUILD FIXTURE SEQ WORK_DIR
 """
 
@@ -34,6 +36,13 @@ class Emulated(ranks.Fixture):
     def __init__(self, build, folder, seq, work):
         super().__init__(build + "/stepc", folder, seq, work, ROWS)
         self.build_dir = build
+
+    def emulate(self, exe, world, transport, *options, **env):
+        use_emulator(self.build_dir, exe, **env)
+        name, _ = self.train(exe, world, transport, *options)
+        for key in env:
+            del os.environ[key]
+        return name
 
     def build(self, world, local, distributed, recompute):
         self.at += 1
@@ -65,21 +74,13 @@ def compile_step(build, exe, world, sets):
 def main(build, folder, seq, work, *meshes):
     os.makedirs(work, exist_ok=True)
     f = Emulated(build, folder, seq, work)
-
-    def train(exe, world, transport, *options, **env):
-        use_emulator(build, exe, **env)
-        name, _ = f.train(exe, world, transport, *options)
-        for key in env:
-            del os.environ[key]
-        return name
-
-    alone = train(f.build(1, 2, {}, "none"), 1, "mpi")
+    alone = f.emulate(f.build(1, 2, {}, "none"), 1, "mpi")
     for mesh in meshes:
         world, keys = ranks.parse(mesh)
         local, recompute = int(keys.pop("local", 2)), keys.pop("recompute", "none")
         transport = keys.pop("transport", "mpi")
         exe = f.build(world, local, keys, recompute)
-        name = train(exe, world, transport)
+        name = f.emulate(exe, world, transport)
         ranks.logs_near(mesh, name + ".jsonl", alone + ".jsonl")
         check.compare(mesh + ": gradient of", name + ".grads", alone + ".grads", 1e-4)
         for options, env in (
@@ -90,10 +91,29 @@ def main(build, folder, seq, work, *meshes):
             (["--no-copy-engines"], {}),
             ([], {"FAKE_CUDA": "unshared"}),
         ):
-            again = train(exe, world, transport, *options, **env)
+            again = f.emulate(exe, world, transport, *options, **env)
             check.same([name + ".jsonl", again + ".jsonl", "--", name + ".grads", again + ".grads"])
         print("ok " + mesh)
     shutil.rmtree(work)  # a failed run leaves it, to be looked at
+
+
+def tune(build, folder, seq, work, mesh):
+    """All ranks run what rank 0 has chosen: in the run that measures, and in the next."""
+    os.makedirs(work, exist_ok=True)
+    f = Emulated(build, folder, seq, work)
+    world, keys = ranks.parse(mesh)
+    exe = f.build(world, 2, keys, "none")
+    chosen = work + "/tune"
+    first, again = (
+        f.emulate(exe, world, "mpi", "--tune", chosen, FAKE_CUBLASLT="apart") for _ in range(2)
+    )
+    check.same([first + ".jsonl", again + ".jsonl", "--", first + ".grads", again + ".grads"])
+    with open(chosen) as file:
+        algorithms = {line.split()[0] for line in list(file)[1:]}
+    if algorithms != {"1"}:
+        check.fail("algorithms of rank 0: %s" % algorithms)
+    print("ok tune " + mesh)
+    shutil.rmtree(work)
 
 
 def start(exe, world, options, env):
@@ -203,8 +223,10 @@ def without_nccl(build, work):
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[2:] if sys.argv[1] == "faults" else sys.argv[1:]
+    modes = {"faults": faults, "tune": tune}
+    mode = modes.get(sys.argv[1], main)
+    arguments = sys.argv[1:] if mode is main else sys.argv[2:]
     if not os.path.exists(arguments[0] + "/tests/emulated_cuda/libcuda.so.1"):
         print("ok: left out, target cuda is not built")
         sys.exit(0)
-    (faults if sys.argv[1] == "faults" else main)(*arguments)
+    mode(*arguments)
