@@ -72,6 +72,7 @@ static Status take_option(Session *s, const DriverCommand *command, int argc, ch
         return unknown_option(s, command, word);
     const char *equals = strchr(word, '=');
     char *field = (char *)args + option->offset;
+    vec_push(s->arena, &args->given, option->name);
     if (option->type == OPTION_Flag) {
         if (equals) {
             diag(s, no_span, args_no_value, option->name);
@@ -89,6 +90,24 @@ static Status take_option(Session *s, const DriverCommand *command, int argc, ch
         *(DriverText *)(void *)field = value;
     else
         vec_push(s->arena, (DriverList *)(void *)field, value);
+    return STATUS_OK;
+}
+
+/* An option that would not be used beside another. */
+static Status check_together(Session *s, const DriverArgs *args)
+{
+    const char *left_out = args->emit && args->json ? "--json" : NULL;
+    for (uint32_t i = 0; i < args->given.n && args->diff; i++)
+        if (strcmp(args->given.at[i], "--diff") && strcmp(args->given.at[i], "--fail-on"))
+            left_out = args->given.at[i];
+    if (left_out) {
+        diag(s, no_span, option_both, args->diff ? "--diff" : "--emit", left_out);
+        return STATUS_USER;
+    }
+    if (args->fail_on && !args->diff) {
+        diag(s, no_span, args_needs, "--fail-on", "--diff");
+        return STATUS_USER;
+    }
     return STATUS_OK;
 }
 
@@ -117,7 +136,7 @@ Status driver_args_parse(Session *s, const DriverCommand *command, int argc, cha
              out_args->operands.n, command->usage);
         return STATUS_USER;
     }
-    return STATUS_OK;
+    return check_together(s, out_args);
 }
 
 void driver_args_help(FILE *out, const DriverCommand *command)

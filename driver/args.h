@@ -18,6 +18,7 @@ typedef VEC(const char *) DriverList;
 
 typedef struct DriverArgs {
     DriverList operands;
+    DriverList given; /* names of the options */
 #define OPTION(field, type, name, value, commands, doc) Driver##type field;
 #include "driver/options.def"
 #undef OPTION

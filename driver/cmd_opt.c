@@ -29,6 +29,11 @@ static Status parse_passes(Session *s, const char *text, PassList *list)
         last = first;
         if (range)
             TRY(add_pass(s, dots + 2, (size_t)(text + length - dots - 2), &last));
+        if (last < first) {
+            const char *later = pass_info(first)->name, *earlier = pass_info(last)->name;
+            diag(s, no_span, driver_range, later, earlier, earlier);
+            return STATUS_USER;
+        }
         for (unsigned id = first; id <= (unsigned)last; id++)
             vec_push(s->arena, list, (PassId)id);
         text += length + (text[length] == ',');

@@ -14,6 +14,18 @@ static Status plan_diff(Session *s, const DriverArgs *args)
                               args->fail_on != NULL);
 }
 
+static Status print_plan(Session *s, const DriverArgs *args, const DriverCompiled *c,
+                         const cJSON *report)
+{
+    if (args->emit)
+        return driver_emit(s, c->m, args->emit);
+    if (args->json)
+        printf("%s\n", driver_report_print(s, report, true));
+    else
+        driver_report_text(stdout, report);
+    return STATUS_OK;
+}
+
 Status driver_cmd_plan(Session *s, const DriverArgs *args)
 {
     DriverCompiled compiled;
@@ -21,14 +33,10 @@ Status driver_cmd_plan(Session *s, const DriverArgs *args)
         return plan_diff(s, args);
     TRY(driver_args_choice(s, "--emit", args->emit, "ir", "ptx"));
     TRY(driver_compile(s, args->operands.at[0], args, &compiled));
-    if (args->emit)
-        return driver_emit(s, compiled.m, args->emit);
     cJSON *report = driver_report_json(s, &compiled);
-    if (args->json)
-        printf("%s\n", driver_report_print(s, report, true));
-    else
-        driver_report_text(stdout, report);
-    Status status = args->html ? driver_report_html(s, args->html, report) : STATUS_OK;
+    Status status = print_plan(s, args, &compiled, report);
+    if (status == STATUS_OK && args->html)
+        status = driver_report_html(s, args->html, report);
     if (status == STATUS_OK)
         status = driver_check_all(s, args, &compiled, report);
     cJSON_Delete(report);
