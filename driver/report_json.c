@@ -188,6 +188,18 @@ static void add_saved(Session *s, cJSON *recompute, const PassFacts *f)
     }
 }
 
+static void add_dropped(Session *s, cJSON *recompute, const PassFacts *f)
+{
+    cJSON *list = cJSON_AddArrayToObject(recompute, "dropped");
+    for (uint32_t i = 0; i < f->dropped.n; i++) {
+        cJSON *item = add_item(list);
+        add_text(item, "name", f->dropped.at[i].name);
+        add_text(item, "op", f->dropped.at[i].op);
+        add_text(item, "scope", f->dropped.at[i].scope);
+        add_place(s, item, f->dropped.at[i].span);
+    }
+}
+
 static void add_recompute(Session *s, cJSON *root, const DriverCompiled *c)
 {
     const PassFacts *f = &c->facts;
@@ -203,6 +215,7 @@ static void add_recompute(Session *s, cJSON *root, const DriverCompiled *c)
     add_count(recompute, "replayed_flops", f->replayed_flops);
     add_count(recompute, "replayed_ops", f->replayed_ops);
     add_count(recompute, "dropped_replays", f->dropped_replays);
+    add_dropped(s, recompute, f);
     add_blocks(s, recompute, f);
     add_saved(s, recompute, f);
 }
