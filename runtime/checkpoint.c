@@ -13,7 +13,7 @@ static const uint64_t shard_bytes = 5000000000u;
 
 typedef struct Counters { /* trainer.json */
     uint64_t format, step, seed, skipped, steps_done, sample0, data_position;
-    const char *model, *optimizer;
+    const char *model, *optimizer, *data;
 } Counters;
 
 typedef struct CounterField {
@@ -31,6 +31,7 @@ static const CounterField counter_fields[] = {
     {"skipped", offsetof(Counters, skipped), false, false},
     {"steps_done", offsetof(Counters, steps_done), false, true},
     {"sample0", offsetof(Counters, sample0), false, false},
+    {"data", offsetof(Counters, data), true, true},
     {"data_position", offsetof(Counters, data_position), false, false},
 };
 
@@ -144,6 +145,7 @@ static Counters counters_now(const RtPlan *plan, const unsigned char *arena,
                       .skipped = scalar(arena, at->skipped),
                       .steps_done = (uint64_t)reached->steps,
                       .sample0 = scalar(arena, at->sample0),
+                      .data = reached->data,
                       .data_position = reached->data_position};
 }
 
@@ -328,6 +330,7 @@ Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan
     set_scalar(arena, at->seed, counters.seed);
     set_scalar(arena, at->skipped, counters.skipped);
     set_scalar(arena, at->sample0, counters.sample0);
-    *out_reached = (RtReached){counters.data_position, (int64_t)counters.steps_done};
+    *out_reached =
+        (RtReached){counters.data_position, (int64_t)counters.steps_done, counters.data};
     return STATUS_OK;
 }

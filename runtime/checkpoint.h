@@ -14,6 +14,7 @@ Status rt_checkpoint_check(Session *s, const char *dir);
 typedef struct RtReached {
     uint64_t data_position; /* samples taken from the data */
     int64_t steps;          /* done, skipped ones included; -1: an older checkpoint, without it */
+    const char *data;       /* rt_data_kind; NULL: an older checkpoint */
 } RtReached;
 
 /* Written beside `dir` and put in its place at once. What else an existing folder holds (a

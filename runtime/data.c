@@ -274,6 +274,11 @@ Status rt_data_next(RtData *data, unsigned char *arena)
     return STATUS_OK;
 }
 
+const char *rt_data_kind(const RtData *data)
+{
+    return rt_data_batches(data) ? "file" : "mock";
+}
+
 uint64_t rt_data_position(const RtData *data)
 {
     return data->position;

@@ -2,12 +2,14 @@
  *
  * A run's samples are counted from 0; a step takes micro_batches * batch of them on each rank,
  * row r of micro-batch m on rank d being sample position + (d * micro_batches + m) * batch + r.
- * Where a sample comes from: batch file row (sample mod rows) of a .safetensors file that holds
- * one global batch token stream   window w = sample mod windows, tokens [w * seq, w * seq +
- * seq]: windows follow each other, share one token (so that each token but the first is a target
- * once), and begin again at the first; what is left behind the last whole window is not read
- * token rows     (2-D .npy) row (sample mod rows), seq + 1 tokens, or seq with the last position
- * ignored mock           tokens drawn from the seed, the sample's number and the place in it
+ * Where a sample comes from:
+ *   batch file    row (sample mod rows) of a .safetensors file that holds one global batch
+ *   token stream  window w = sample mod windows, tokens [w * seq, w * seq + seq]: windows follow
+ *                 each other, share one token (so that each token but the first is a target
+ *                 once), and begin again at the first; what is left behind the last is not read
+ *   token rows    (2-D .npy) row (sample mod rows), seq + 1 tokens, or seq with the last position
+ *                 ignored
+ *   mock          tokens drawn from the seed, the sample's number and the place in it
  * Eval reads each sample once, header.batch of them a call, and fills up the last batch with
  * ignored rows. */
 #ifndef RUNTIME_DATA_H
@@ -21,7 +23,7 @@ typedef struct RtData RtData;
 typedef struct RtDataOptions {
     const char *batch;    /* --batch F.safetensors */
     const char *path;     /* --data, --eval: tokens (.bin, .npy), plain text as bytes, or for eval a
-                           * .safetensors file;     with neither path: mock */
+                           * .safetensors file; with neither path: mock */
     uint64_t seed;        /* mock */
     /* that share a step's rows: this one has the rank-th part; n_ranks 0: 1 */
     uint32_t n_ranks, rank;
@@ -42,6 +44,7 @@ Status rt_data_next(RtData *data, unsigned char *arena);
 uint64_t rt_data_position(const RtData *data); /* samples taken so far: what a checkpoint keeps */
 void rt_data_seek(RtData *data, uint64_t position);
 uint64_t rt_data_batches(const RtData *data); /* in one pass over the data; 0: endless (mock) */
+const char *rt_data_kind(const RtData *data); /* "file" or "mock" */
 int64_t rt_data_targets(const RtData *data);  /* targets of the last batch that are not ignored */
 
 #endif

@@ -11,7 +11,6 @@ typedef enum OptionType {
     OPTION_TEXT,
     OPTION_COUNT,
     OPTION_POSITIVE,
-    OPTION_NUMBER,
     OPTION_FLAG
 } OptionType;
 
@@ -54,10 +53,9 @@ static Status unknown_option(Session *s, const char *text, size_t length)
 
 static const char *what_it_needs(OptionType type)
 {
-    return type == OPTION_TEXT       ? "a path"
-           : type == OPTION_COUNT    ? "a number, 0 or more"
-           : type == OPTION_POSITIVE ? "a number, 1 or more"
-                                     : "an integer";
+    return type == OPTION_TEXT    ? "a path"
+           : type == OPTION_COUNT ? "a number, 0 or more"
+                                  : "a number, 1 or more";
 }
 
 static Status set_number(Session *s, const Option *option, const char *value, int64_t *out)
@@ -65,10 +63,7 @@ static Status set_number(Session *s, const Option *option, const char *value, in
     char *end;
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    long long least = option->type == OPTION_COUNT      ? 0
-                      : option->type == OPTION_POSITIVE ? 1
-                                                        : INT64_MIN + 1;
-    if (errno || end == value || *end || number < least) {
+    if (errno || end == value || *end || number < (option->type == OPTION_POSITIVE)) {
         diag(s, no_span, option_number, option->name, what_it_needs(option->type), value);
         return STATUS_USER;
     }

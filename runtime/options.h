@@ -31,7 +31,7 @@
     X("tune", tune, TEXT, "FILE", "target cuda: measured algorithms, read and added to")           \
     X("no-graph", no_graph, FLAG, NULL, "target cuda: launch instructions one by one")             \
     X("no-copy-engines", no_copy_engines, FLAG, NULL, "target cuda: exchange over NCCL alone")     \
-    X("seed", seed, NUMBER, "N",                                                                   \
+    X("seed", seed, COUNT, "N",                                                                    \
       "seed of initial weights, masks and drawn tokens; else the recipe's")                        \
     X("help", help, FLAG, NULL, "this text")
 

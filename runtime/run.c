@@ -93,6 +93,9 @@ static Status load_weights(RtRun *run)
         rt_data_seek(run->data, reached.data_position);
         rt_resumed(rt, reached.steps);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
+        if (reached.data && strcmp(reached.data, rt_data_kind(run->data)))
+            rt_log_note(&run->log, "note: the run before read `%s` data, this one reads `%s` data",
+                        reached.data, rt_data_kind(run->data));
     } else if (dir) {
         TRY(rt_weights_load(run->s, rt->world, &rt->plan, rt->arena.base, dir, &run->weights));
         rt_log_note(&run->log, "weights | %s", dir);
@@ -136,7 +139,10 @@ static Status set_length(RtRun *run)
     else if (whole >= 0)
         run->n_steps = whole > done ? whole - done : 0;
     else {
-        diag(run->s, no_span, run_length);
+        if (run->rt->settings.num_epochs >= 0)
+            diag(run->s, no_span, run_epochs);
+        else
+            diag(run->s, no_span, run_length);
         return STATUS_USER;
     }
     run->schedule = run->rt->settings.lr;

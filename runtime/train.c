@@ -63,7 +63,7 @@ static Status save(RtRun *run)
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
     RtReached reached = {run->ahead ? run->ahead_position : rt_data_position(run->data),
-                         rt->steps_done};
+                         rt->steps_done, rt_data_kind(run->data)};
     TRY(rt_before_save(rt));
     TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights, &reached,
                            run->save_dir));

@@ -41,7 +41,7 @@ static Status create(RtCuda *cuda, CUmemAllocationProp *prop, RtCudaMapped *mapp
     CUresult result = cuda->driver.MemCreate(&mapped->handle, mapped->bytes, prop, 0);
     if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED) {
         prop->requestedHandleTypes =
-            CU_MEM_HANDLE_TYPE_NONE; /* a sandbox that does not let memory be shared */
+            CU_MEM_HANDLE_TYPE_NONE; /* an environment that does not let memory be shared */
         result = cuda->driver.MemCreate(&mapped->handle, mapped->bytes, prop, 0);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)

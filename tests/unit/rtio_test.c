@@ -589,7 +589,7 @@ static void test_save_resume(void **state)
     Model *m = toy("model."), *again = toy("model.");
     ToyFile file;
     RtWeights weights, resumed;
-    const RtReached at = {123, 5};
+    const RtReached at = {123, 5, "file"};
     RtReached reached = {0};
     const char *dir = in(f, "out/ckpt");
     toy_file(&file);
@@ -640,6 +640,7 @@ static void test_save_resume(void **state)
         rt_checkpoint_resume(f->s, NULL, &again->plan, again->arena, dir, &resumed, &reached),
         STATUS_OK);
     assert_int_equal(reached.data_position, at.data_position);
+    assert_string_equal(reached.data, at.data);
     assert_int_equal(reached.steps, at.steps);
     assert_memory_equal(m->arena, again->arena, sizeof m->arena);
 
@@ -675,7 +676,7 @@ static void test_resume_errors(void **state)
     Fixture *f = begin();
     Model *m = toy("model.");
     RtWeights weights, resumed;
-    const RtReached at = {1, 1};
+    const RtReached at = {1, 1, "mock"};
     RtReached reached;
     const char *dir = in(f, "ckpt"), *trainer = in(f, "ckpt/state/trainer.json");
     assert_int_equal(rt_weights_init(f->s, NULL, &m->plan, m->arena, 1, &weights), STATUS_OK);
