@@ -188,6 +188,7 @@ static void say_nonfinite(RtDevice *device)
          rt_plan_string(cuda->plan, instr->name), rt_kernel_shape(instr->kernel)->name,
          rt_plan_string(cuda->plan, tensor->name), rt_plan_file(cuda->plan, instr->file),
          instr->line);
+    rt_world_say(cuda->ranks ? cuda->ranks->world : NULL);
 }
 
 static Status since_begin(RtDevice *device, const RtCudaExec *exec, uint32_t event, int64_t *out_ns)
@@ -226,15 +227,8 @@ static const PlanInstr *marked(RtDevice *device)
 {
     RtCuda *cuda = &device->cuda;
     const RtCudaExec *exec = &device->list[device->run.eval];
-    int64_t begin = rt_clock_ns(), *mark = &device->from->mark;
-    CUresult result = cuda->driver.MemcpyDtoHAsync(mark, cuda->ranks->mark, sizeof *mark,
-                                                   cuda->copy_stream);
-    while (result == CUDA_SUCCESS &&
-           cuda->driver.StreamQuery(cuda->copy_stream) == CUDA_ERROR_NOT_READY)
-        if (rt_clock_ns() - begin > 1000000000)
-            return &exec->instrs[0];
-    bool known = result == CUDA_SUCCESS && *mark > 0 && (uint64_t)*mark <= exec->n_instrs;
-    return &exec->instrs[known ? *mark - 1 : 0];
+    int64_t mark = rt_nccl_mark(cuda);
+    return &exec->instrs[mark > 0 && (uint64_t)mark <= exec->n_instrs ? mark - 1 : 0];
 }
 
 static Status lost_rank(RtDevice *device)
@@ -284,6 +278,7 @@ const RtDeviceKind rt_device_cuda = {
     .close = rt_cuda_device_close,
     .put = put,
     .get = get,
+    .forget = forget,
     .stage = stage,
     .launch = launch,
     .finish = finish,

@@ -89,6 +89,8 @@ static Status place_tables(RtDevice *device)
     TRY(rt_cuda_result(cuda, cuda->driver.MemHostAlloc(&pinned, sizeof *device->from, 0),
                        "allocating pinned memory"));
     device->from = pinned;
+    if (cuda->ranks)
+        cuda->ranks->mark_read = &device->from->mark;
     return rt_cuda_measure_skip(cuda);
 }
 

@@ -180,6 +180,8 @@ static Status launch(RtCuda *cuda, const RtCudaExec *exec, const RtCudaLaunch *a
 {
     const RtCall *calls = &exec->calls[at->first];
     const RtCudaKernel *kernel = &rt_cuda_kernels[calls->instr->kernel];
+    if (cuda->ranks && !cuda->rehearsing) /* a full queue lets a launch wait for those before it */
+        rt_guard_again(&cuda->ranks->guard);
     if (at->n > 1)
         return kernel->group->launch(cuda, calls, at->n, (unsigned char *)exec->table + at->table);
     return kernel->launch(cuda, calls);

@@ -44,7 +44,14 @@ void rt_guard_close(RtGuard *guard)
 void rt_guard_begin(RtGuard *guard, const char *what, double seconds)
 {
     guard->what = what;
+    guard->seconds = seconds;
     __atomic_store_n(&guard->until_ns, rt_clock_ns() + (int64_t)(seconds * 1e9), __ATOMIC_RELEASE);
+}
+
+void rt_guard_again(RtGuard *guard)
+{
+    if (guard->until_ns)
+        rt_guard_begin(guard, guard->what, guard->seconds);
 }
 
 void rt_guard_end(RtGuard *guard)

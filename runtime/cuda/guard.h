@@ -13,6 +13,7 @@ typedef struct RtGuard {
     bool running;
     /* shared with the thread */
     const char *what;
+    double seconds;
     int64_t until_ns; /* 0: nothing is under way */
     int stop;
 } RtGuard;
@@ -21,6 +22,8 @@ Status rt_guard_open(RtWorld *world, RtGuard *out_guard);
 void rt_guard_close(RtGuard *guard);
 /* what: "meeting the other ranks' devices"; said if `end` does not come in so many seconds. */
 void rt_guard_begin(RtGuard *guard, const char *what, double seconds);
+/* What is under way has come on: it has as long again. */
+void rt_guard_again(RtGuard *guard);
 void rt_guard_end(RtGuard *guard);
 
 #endif

@@ -282,11 +282,44 @@ static void find_lost(RtWorld *world)
                  timeout_s);
 }
 
+int64_t rt_nccl_mark(RtCuda *cuda)
+{
+    enum { LONGEST_NS = 1000000000 };
+    const RtCudaRanks *ranks = cuda->ranks;
+    int64_t begin = rt_clock_ns();
+    CUresult result = cuda->driver.MemcpyDtoHAsync(ranks->mark_read, ranks->mark,
+                                                   sizeof *ranks->mark_read, cuda->copy_stream);
+    while (result == CUDA_SUCCESS &&
+           cuda->driver.StreamQuery(cuda->copy_stream) == CUDA_ERROR_NOT_READY)
+        if (rt_clock_ns() - begin > LONGEST_NS)
+            return 0;
+    return result == CUDA_SUCCESS ? *ranks->mark_read : 0;
+}
+
+typedef struct Progress { /* of the device through a step's exchanges */
+    int64_t mark, since, looked; /* the last mark, and times */
+} Progress;
+
+/* Nanoseconds since the device has come to an exchange; looked for now and then. */
+static int64_t stands_for(RtCuda *cuda, Progress *progress, int64_t now)
+{
+    int64_t often = (int64_t)(cuda->ranks->world->timeout_s * 1e9 / 8);
+    if (now - progress->looked < often)
+        return now - progress->since;
+    int64_t mark = rt_nccl_mark(cuda);
+    progress->looked = now;
+    if (mark != progress->mark)
+        progress->since = now;
+    progress->mark = mark;
+    return now - progress->since;
+}
+
 bool rt_nccl_wait(RtCuda *cuda, CUresult *out_result)
 {
     enum { LOOK_NS = 10000000 };
     RtWorld *world = cuda->ranks->world;
-    int64_t begin = rt_clock_ns(), looked = begin;
+    int64_t looked = rt_clock_ns();
+    Progress progress = {0, looked, looked};
     uint32_t peer;
     for (uint64_t polls = 0;; polls++) {
         *out_result = cuda->driver.StreamQuery(cuda->stream);
@@ -303,7 +336,8 @@ bool rt_nccl_wait(RtCuda *cuda, CUresult *out_result)
             snprintf(world->lost, sizeof world->lost, "rank %u has gone", peer);
             break;
         }
-        if (has_error(cuda) || (double)(now - begin) > world->timeout_s * 1e9) {
+        if (has_error(cuda) ||
+            (double)stands_for(cuda, &progress, now) > world->timeout_s * 1e9) {
             find_lost(world);
             break;
         }

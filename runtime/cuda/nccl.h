@@ -46,6 +46,7 @@ typedef struct RtCudaRanks { /* of a plan for more than one rank: RtCuda.ranks *
     RtNcclHandle *comms; /* the same; NULL: it exchanges nothing over it. Equal ones are one */
     bool *owned;         /* the first of equal ones */
     CUdeviceptr mark;    /* on the device: 1 + the instruction whose exchange has begun */
+    int64_t *mark_read;  /* pinned: for rt_nccl_mark */
     int version;
     RtPeers peers;
     RtGuard guard;
@@ -59,8 +60,12 @@ Status rt_nccl_join(RtCuda *cuda);
 void rt_nccl_close(RtCuda *cuda);
 Status rt_nccl_result(RtCuda *cuda, int result, const char *what);
 
-/* Waits until the main stream is done, and looks after the other ranks meanwhile. False: one is
- * lost; world->lost says which. */
+/* 1 + the instruction whose exchange has begun last, as the device says while it is at work; 0: it
+ * does not say. */
+int64_t rt_nccl_mark(RtCuda *cuda);
+/* Waits until the main stream is done, and looks after the other ranks meanwhile: a step may take
+ * as long as it does, while from one of its exchanges to the next there is the timeout. False: one
+ * is lost; world->lost says which. */
 bool rt_nccl_wait(RtCuda *cuda, CUresult *out_result);
 
 #endif

@@ -201,6 +201,16 @@ def faults(build, folder, seq, work):
         "distributed.pipeline.pp_microbatch_size=1",
     ]
     nothing_to_copy(compile_step(build, work + "/pp.step", 2, stages), 2)
+    # a step takes longer than ranks wait for each other, and its exchanges do not
+    many = [s for s in sets if "batch_size" not in s and "timeout" not in s] + [
+        "step_scheduler.global_batch_size=%d" % (40 * world),
+        "step_scheduler.local_batch_size=1",
+        "dist_env.timeout_minutes=0.03",
+    ]
+    done, text = start(compile_step(build, work + "/many.step", world, many), world, [], {})
+    if done.returncode or "step 1 |" not in text:
+        check.fail("a long step: exit %d: %s" % (done.returncode, text))
+    print("ok a long step")
     # what does not come makes the device hang, as a real one does
     use_emulator(build, exe, FAKE_NCCL_SECONDS="0.3")
     for transport, mode in (("mpi", "unshared"), ("tcp", "")):
