@@ -117,6 +117,7 @@ void rt_check_states(RtCheck *check)
             !has_ones(state->dtype, check->arena->base + state->offset, numel))
             continue;
         diag(check->s, no_span, check_state, rt_plan_string(plan, state->name));
+        rt_world_say(check->world);
         check->found = true;
     }
 }
@@ -180,6 +181,7 @@ static void find_nonfinite(RtCheck *check, uint64_t i)
              rt_plan_string(plan, instr->name), rt_kernel_shape(instr->kernel)->name,
              rt_plan_string(plan, call->tensor[t].name), rt_plan_file(plan, instr->file),
              instr->line);
+        rt_world_say(check->world);
     }
 }
 

@@ -4,10 +4,12 @@
 #ifndef RUNTIME_CHECK_H
 #define RUNTIME_CHECK_H
 
+#include "runtime/comm.h"
 #include "runtime/exec.h"
 
 typedef struct RtCheck {
     Session *s;
+    RtWorld *world; /* each rank says what it finds; NULL: one rank */
     const RtPlan *plan;
     const RtArena *arena;
     const RtExec *exec; /* whose instructions rt_check_after is told of */

@@ -2,6 +2,7 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
+#include "base/map.h"
 #include "runtime/pieces.h"
 
 typedef struct Replicas {
@@ -11,14 +12,6 @@ typedef struct Replicas {
     const unsigned char *arena;
     bool found;
 } Replicas;
-
-static uint64_t hash_of(const unsigned char *bytes, uint64_t n)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (uint64_t i = 0; i < n; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
 
 /* All members of each group of the communicator hold the same bits of their share. */
 static Status compare(Replicas *r, const RtTensor *tensor, PlanComm comm)
@@ -30,7 +23,7 @@ static Status compare(Replicas *r, const RtTensor *tensor, PlanComm comm)
     RtShare share = rt_share(&r->tensors, tensor, r->world->rank);
     uint64_t size = dtype_bytes(tensor->dtype);
     const unsigned char *at = rt_tensor_at(&r->tensors, tensor, r->arena);
-    uint64_t own = hash_of(at + (uint64_t)share.at * size, (uint64_t)share.n * size);
+    uint64_t own = map_hash(at + (uint64_t)share.at * size, (uint64_t)share.n * size, 0);
     uint64_t *all = ARENA_ARRAY(r->s->arena, uint64_t, group.n);
     if (!rt_all_gather(&group, all, &own, sizeof own))
         return rt_world_lost(r->world, "comparing what ranks hold");

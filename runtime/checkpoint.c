@@ -175,6 +175,7 @@ Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
     RtFolder folder = {0};
     Counters counters = counters_now(plan, arena, reached);
     bool first = rt_is_first(world);
+    rt_world_allow(world, rt_tensors_bytes(&weights->tensors));
     Status status =
         rt_world_agree(world, first ? rt_folder_begin(s, scratch, dir, &folder) : STATUS_OK);
     if (status != STATUS_OK)
@@ -188,6 +189,7 @@ Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
         rt_folder_abandon(scratch, &folder);
     status = rt_world_agree(world, status);
 out_scratch:
+    rt_world_allow(world, 0);
     arena_free(scratch);
     return status;
 }

@@ -32,6 +32,7 @@ static bool lost(RtWorld *world, uint32_t peer, const char *how)
 static bool exchange(RtWorld *world, const RtTransfer *transfers, uint32_t n)
 {
     int64_t begin = rt_clock_ns();
+    double limit_s = world->timeout_s + world->files_s;
     uint32_t peer = 0;
     if (world->lost[0])
         return false;
@@ -45,9 +46,9 @@ static bool exchange(RtWorld *world, const RtTransfer *transfers, uint32_t n)
             return true;
         if (state == RT_TRANSFER_LOST)
             return lost(world, peer, "has gone");
-        if ((double)(rt_clock_ns() - begin) > world->timeout_s * 1e9) {
+        if ((double)(rt_clock_ns() - begin) > limit_s * 1e9) {
             char how[64];
-            snprintf(how, sizeof how, "has not answered for %g s", world->timeout_s);
+            snprintf(how, sizeof how, "has not answered for %g s", limit_s);
             return lost(world, peer, how);
         }
         rt_world_rest(world, polls);

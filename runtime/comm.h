@@ -45,9 +45,11 @@ typedef struct RtWorld {
     const RtTransport *transport;
     void *link;
     double timeout_s;
+    double files_s; /* beside it, while ranks read and write files */
     uint64_t eager_polls;
     int64_t steps_done; /* for messages */
     char lost[160]; /* why an exchange failed; empty: none has */
+    bool told;      /* ... and that has been said */
     /* of a rank other than 0: what it says is kept until it is known whether it is needed */
     FILE *own_out;
     FILE *first_out;
@@ -119,6 +121,17 @@ bool rt_receive(RtGroup *group, uint32_t from, void *bytes, uint64_t n);
  * printed, what the others said is dropped. */
 Status rt_world_agree(RtWorld *world, Status status);
 Status rt_world_sum_i64(RtWorld *world, uint32_t axes, int64_t *value);
+/* Until the next call, ranks wait for each other as long, beside the timeout, as a slow disk takes
+ * for so many bytes. */
+void rt_world_allow(RtWorld *world, uint64_t bytes);
+/* Do all ranks have the same words? The first that differs is an error. */
+typedef struct RtWord {
+    const char *what; /* "seed": for the message */
+    uint64_t value;
+} RtWord;
+Status rt_world_same(RtWorld *world, const RtWord *words, uint32_t n);
+/* What this rank has said so far is printed, although all may end well. */
+void rt_world_say(RtWorld *world);
 /* The same without a message: false: world->lost says why. */
 bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value);
 Status rt_world_lost(RtWorld *world, const char *what);

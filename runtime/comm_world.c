@@ -22,9 +22,9 @@ static void drop(RtWorld *world)
 }
 
 /* Everything that was held back, each line with the rank in front. */
-static void say(RtWorld *world)
+void rt_world_say(RtWorld *world)
 {
-    if (!world->own_out)
+    if (!world || !world->own_out)
         return;
     fflush(world->own_out);
     for (char *line = world->said, *end = line + world->said_bytes; line < end;) {
@@ -197,7 +197,7 @@ void rt_world_close(RtWorld *world, Status status, bool agreed)
     if (!world)
         return;
     if (!agreed)
-        say(world);
+        rt_world_say(world);
     if (world->own_out) {
         world->s->diag_out = world->first_out;
         fclose(world->own_out);
@@ -242,9 +242,18 @@ void rt_group_open_world(RtWorld *world, RtGroup *out_group)
 
 static const char waiting[] = "waiting for all ranks";
 
+void rt_world_allow(RtWorld *world, uint64_t bytes)
+{
+    enum { SLOW_DISK = 10 << 20 }; /* bytes per second */
+    if (world)
+        world->files_s = (double)bytes / SLOW_DISK;
+}
+
 Status rt_world_lost(RtWorld *world, const char *what)
 {
-    diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
+    if (!world->told)
+        diag(world->s, no_span, ranks_lost, what, world->lost, (long long)world->steps_done);
+    world->told = true;
     return STATUS_ENV;
 }
 
@@ -281,7 +290,7 @@ bool rt_world_ask(RtWorld *world)
 
 void rt_world_end(RtWorld *world, Status status)
 {
-    say(world);
+    rt_world_say(world);
     fflush(NULL);
     world->transport->abort(world->link, (int)status);
     _Exit((int)status);
@@ -298,12 +307,31 @@ Status rt_world_agree(RtWorld *world, Status status)
     while (first < n && words[first] == STATUS_OK)
         first++;
     if (first == world->rank)
-        say(world);
+        rt_world_say(world);
     else
         drop(world);
     Status worst = first < n ? (Status)words[first] : STATUS_OK;
     free(words);
     return worst;
+}
+
+Status rt_world_same(RtWorld *world, const RtWord *words, uint32_t n)
+{
+    for (uint32_t i = 0; world && i < n; i++) {
+        uint64_t *all;
+        uint32_t size, r = 1;
+        if (!gather_words(world, ALL_AXES, &words[i].value, &all, &size))
+            return rt_world_lost(world, waiting);
+        while (r < size && all[r] == all[0])
+            r++;
+        if (r < size && !world->rank)
+            diag(world->s, no_span, ranks_apart, r, words[i].what, (unsigned long long)all[r],
+                 (unsigned long long)all[0]);
+        free(all);
+        if (r < size)
+            return STATUS_USER;
+    }
+    return STATUS_OK;
 }
 
 bool rt_world_sum(RtWorld *world, uint32_t axes, int64_t *value)

@@ -44,6 +44,8 @@ typedef struct RtDeviceKind {
     void (*close)(RtDevice *device); /* NULL does nothing */
     Status (*put)(RtDevice *device, uint64_t offset, uint64_t bytes);
     Status (*get)(RtDevice *device, uint64_t offset, uint64_t bytes);
+    /* What `get` brought has been read: the host need not hold it any more. */
+    void (*forget)(const RtDevice *device, uint64_t offset, uint64_t bytes);
     /* Takes the shadow's inputs for the list's next run; may be called while another run is under
      * way. */
     Status (*stage)(RtDevice *device, bool eval);

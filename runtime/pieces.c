@@ -158,6 +158,14 @@ bool rt_tensor_is_whole(const RtTensor *tensor)
     return !tensor->parts[0].piece && !tensor->parts[0].stage;
 }
 
+uint64_t rt_tensors_bytes(const RtTensors *tensors)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tensors->n; i++)
+        bytes += (uint64_t)tensors->at[i].numel * dtype_bytes(tensors->at[i].dtype);
+    return bytes;
+}
+
 uint32_t rt_tensor_of(const RtTensors *tensors, uint32_t of, uint32_t kind)
 {
     for (uint32_t i = 0; i < tensors->n; i++)

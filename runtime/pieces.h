@@ -63,6 +63,9 @@ bool rt_tensor_is_whole(const RtTensor *tensor);
  * there; -1: padding. */
 int64_t rt_share_at(const RtShare *share, int64_t i, int64_t *out_n);
 
+/* Of all tensors, whole: what files hold of them, at most. */
+uint64_t rt_tensors_bytes(const RtTensors *tensors);
+
 /* The tensor of this kind with the parameter `of`, or UINT32_MAX. */
 uint32_t rt_tensor_of(const RtTensors *tensors, uint32_t of, uint32_t kind);
 

@@ -158,7 +158,8 @@ static Status open_all(Rt *rt, const RtConfig *config)
     rt->checking = config->check;
     rt_progress_init(&rt->progress);
     rt->progress.on &= rt_is_first(rt->world);
-    rt->check = (RtCheck){.s = s, .plan = &rt->plan, .arena = &rt->arena, .exec = &rt->train};
+    rt->check = (RtCheck){
+        .s = s, .world = rt->world, .plan = &rt->plan, .arena = &rt->arena, .exec = &rt->train};
     return rt->kind ? prepare_device(rt, config) : prepare_host(rt, config);
 }
 
@@ -219,12 +220,24 @@ void rt_resumed(Rt *rt, int64_t steps)
         rt->seed = *seed;
 }
 
-Status rt_before_save(Rt *rt)
+Status rt_fetch(Rt *rt)
 {
-    const PlanHeader *header = rt->plan.header;
     for (uint64_t i = 0; rt->kind && i < rt->plan.n_states; i++)
         if (rt->plan.states[i].kind != PLAN_STATE_ACC)
             TRY(rt->kind->get(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes));
+    return STATUS_OK;
+}
+
+void rt_forget(Rt *rt)
+{
+    for (uint64_t i = 0; rt->kind && i < rt->plan.n_states; i++)
+        rt->kind->forget(rt->device, rt->plan.states[i].offset, rt->plan.states[i].bytes);
+}
+
+Status rt_before_save(Rt *rt)
+{
+    const PlanHeader *header = rt->plan.header;
+    TRY(rt_fetch(rt));
     put_i64(rt, header->scalars.seed, rt->seed);
     put_i64(rt, header->scalars.sample0, rt->samples_done);
     return STATUS_OK;

@@ -83,7 +83,10 @@ Status rt_eval(Rt *rt, double *out_sum);
 /* A checkpoint's counters have been put into the arena: the run goes on from there. steps: done
  * until then; -1: as many as took the samples, had each been of this run's global batch. */
 void rt_resumed(Rt *rt, int64_t steps);
-/* Puts into the arena what the next rt_resumed will read. */
+/* On a device: brings the states over, and gives their memory on the host back. */
+Status rt_fetch(Rt *rt);
+void rt_forget(Rt *rt);
+/* Brings the states over, and puts into the arena what the next rt_resumed will read. */
 Status rt_before_save(Rt *rt);
 
 /* Warns of states that are not finite; before the first step, where --check is on. */

@@ -212,6 +212,30 @@ static Status prepare(RtRun *run)
     return STATUS_OK;
 }
 
+/* Ranks on several machines read their own copies of files. */
+static Status compare_ranks(RtRun *run)
+{
+    const Rt *rt = run->rt;
+    const RtWord words[] = {{"seed", (uint64_t)rt->seed},
+                            {"fingerprint of the weights", run->weights.fingerprint},
+                            {"count of steps done", (uint64_t)rt->steps_done},
+                            {"count of steps to do", (uint64_t)run->n_steps},
+                            {"place in the data", rt_data_position(run->data)},
+                            {"count of batches in the data", rt_data_batches(run->data)}};
+    return rt_world_same(rt->world, words, sizeof words / sizeof *words);
+}
+
+/* All ranks come here, whatever became of their `prepare`. */
+static Status prepare_all(RtRun *run)
+{
+    RtWorld *world = run->rt->world;
+    Status status = prepare(run);
+    rt_world_allow(world, rt_tensors_bytes(&run->weights.tensors));
+    status = rt_agree(run->rt, status);
+    rt_world_allow(world, 0);
+    return status == STATUS_OK ? rt_agree(run->rt, compare_ranks(run)) : status;
+}
+
 static void close_run(RtRun *run, Status status)
 {
     rt_weights_release(&run->weights);
@@ -287,7 +311,7 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
     if (status == STATUS_OK)
         status = rt_open(s, program, &config, &run.rt);
     if (status == STATUS_OK)
-        status = rt_agree(run.rt, prepare(&run));
+        status = prepare_all(&run);
     if (status == STATUS_OK)
         status = options.bench != RT_OPTION_ABSENT ? rt_bench(&run) : rt_train(&run);
     if (status == STATUS_OK)

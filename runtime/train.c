@@ -67,6 +67,7 @@ static Status save(RtRun *run)
     TRY(rt_before_save(rt));
     TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights, &reached,
                            run->save_dir));
+    rt_forget(rt);
     run->saved_at = rt->steps_done;
     rt_log_note(&run->log, "saved | step %lld | %s", (long long)rt->steps_done, run->save_dir);
     return STATUS_OK;
@@ -173,6 +174,15 @@ static Status between_steps(RtRun *run, bool last)
     return STATUS_OK;
 }
 
+static Status check_replicas(RtRun *run)
+{
+    Rt *rt = run->rt;
+    TRY(rt_agree(rt, rt_fetch(rt)));
+    TRY(rt_check_replicas(run->s, rt->world, &rt->plan, rt->arena.base));
+    rt_forget(rt);
+    return STATUS_OK;
+}
+
 Status rt_train(RtRun *run)
 {
     bool stopped;
@@ -186,8 +196,8 @@ Status rt_train(RtRun *run)
     if (stopped)
         rt_log_note(&run->log, "interrupted | step %lld", (long long)run->rt->steps_done);
     TRY(between_steps(run, true));
-    if (run->options->check && !run->rt->kind)
-        TRY(rt_check_replicas(run->s, run->rt->world, &run->rt->plan, run->rt->arena.base));
+    if (run->options->check && run->rt->world)
+        TRY(check_replicas(run));
     if (run->options->profile && rt_is_first(run->rt->world))
         TRY(rt_profile_write(run->s, &run->rt->plan, &run->profile, run->options->profile));
     return STATUS_OK;

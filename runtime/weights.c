@@ -251,6 +251,23 @@ static void name_the_rest(Session *s, RtWeights *weights)
     }
 }
 
+/* Names, types, shapes, and each tensor's ends: enough to tell one checkpoint from another. */
+static uint64_t fingerprint_of(const RtTensorSet *set)
+{
+    enum { END_BYTES = 64 };
+    uint64_t hash = 1;
+    for (uint32_t i = 0; i < set->tensors.n; i++) {
+        const RtFileTensor *t = set->tensors.at[i];
+        uint64_t end = t->bytes < END_BYTES ? t->bytes : END_BYTES;
+        hash = map_hash(t->name, strlen(t->name), hash);
+        hash = map_hash(t->dtype_name, strlen(t->dtype_name), hash);
+        hash = map_hash(t->dim, t->rank * sizeof *t->dim, hash);
+        hash = map_hash(t->data, end, hash);
+        hash = map_hash(t->data + t->bytes - end, end, hash);
+    }
+    return hash;
+}
+
 static void begin(Session *s, const RtWorld *world, const RtPlan *plan, RtWeights *weights)
 {
     *weights = (RtWeights){0};
@@ -276,6 +293,7 @@ static Status load(Session *s, const RtWorld *world, const RtPlan *plan, unsigne
         rt_weights_release(out_weights);
         return status;
     }
+    out_weights->fingerprint = fingerprint_of(l.set);
     copy_all(&l);
     name_the_rest(s, out_weights);
     if (out_weights->carried.n)

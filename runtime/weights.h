@@ -14,6 +14,7 @@ typedef struct RtWeights {
         file_names; /* by tensor: a parameter's or buffer's name in files, as it was loaded; a
                      * moment's or master's: `exp_avg.NAME`, `master.NAME`; NULL for others */
     RtTensorSet source; /* open while `carried` has tensors */
+    uint64_t fingerprint; /* of the files that they were read from; 0: from the seed */
     VEC(const RtFileTensor *)
     carried; /* what the model does not read and a save copies, bit for bit */
 } RtWeights;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """readme: what a page shows of the compiler's output is what the compiler prints. Runs the
-`$ stepc` commands of its fenced blocks; the lines below each, but for `…`, must come in that order.
-`$ cat FILE` makes the file; other commands are left alone.
+`$ stepc` commands of its fenced blocks; the lines below each, but for an ellipsis, must come in
+that order. `$ cat FILE` makes the file; other commands are left alone.
 
   readme.py STEPC ROOT PAGE WORK_DIR
 """

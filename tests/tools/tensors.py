@@ -3,7 +3,8 @@
 
 tensors.py edit FROM TO CHANGE...
     drop=NAME, name=OLD:NEW, prefix=TEXT, shape=NAME:4,4, dtype=NAME:I32, nan=NAME (its first
-    element), fill=NAME:VALUE, add=NAME:2,2 (f32 zeros), same=NAME:OTHER (other's values)
+    element), fill=NAME:VALUE, set=NAME:I,INTEGER (element I), add=NAME:2,2
+    (f32 zeros), same=NAME:OTHER (other's values)
 tensors.py shards FROM DIR CHANGE...
     two shards and an index: drop=NAME (from the index), twice=NAME (in both shards), wrong=NAME
     (listed under the other shard)
@@ -60,6 +61,9 @@ def edit(tensors, key, value):
         tensors[name][0] = rest
     elif key == "nan":
         tensors[name][2] = struct.pack("<f", math.nan) + tensors[name][2][4:]
+    elif key == "set":
+        raw, (at, number) = tensors[name][2], (int(w) for w in rest.split(","))
+        tensors[name][2] = raw[: 4 * at] + struct.pack("<f", number) + raw[4 * at + 4 :]
     elif key == "fill":
         tensors[name][2] = struct.pack("<f", float(rest)) * (len(tensors[name][2]) // 4)
     elif key == "add":
