@@ -41,6 +41,7 @@ typedef struct RtTransport {
 typedef struct RtWorld {
     Session *s;
     uint32_t rank, size;
+    uint32_t local; /* ranks on this machine */
     PlanMesh mesh; /* no member is 0 */
     const RtTransport *transport;
     void *link;
@@ -69,9 +70,11 @@ typedef struct RtGroup { /* the members of one communicator */
     RtTransfer *transfers; /* room for a round */
 } RtGroup;
 
-/* Ranks on this machine, and this one's place among them, as far as the environment says so. */
-uint32_t rt_local_ranks(void);
+/* This rank's place among those on its machine, as far as the environment says so. */
 uint32_t rt_local_rank(void);
+/* What tells machines apart; empty where the system does not say. */
+enum { RT_MACHINE_TEXT = 48 };
+void rt_machine(char out[RT_MACHINE_TEXT]);
 /* Was the process started as one of several? */
 bool rt_is_launched(void);
 

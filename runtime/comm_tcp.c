@@ -57,6 +57,7 @@ typedef struct Tcp {
     struct pollfd *polls;
     uint32_t n;
     int64_t deadline; /* of the meeting */
+    bool stays;       /* MASTER_ADDR is this machine for itself: nobody comes from elsewhere */
 } Tcp;
 
 /* -- a round -- */
@@ -245,6 +246,24 @@ static socklen_t length_of(const struct sockaddr_storage *at)
     return at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
+static bool is_loopback(const struct sockaddr_storage *at)
+{
+    if (at->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)at;
+    return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* A machine's own name may stand for its loopback address, and others come to another one. */
+static int listen_anywhere(const Tcp *tcp, struct sockaddr_storage at)
+{
+    if (!tcp->stays && at.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)&at)->sin6_addr = in6addr_any;
+    else if (!tcp->stays)
+        ((struct sockaddr_in *)(void *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
+    return listen_at((const struct sockaddr *)&at, length_of(&at));
+}
+
 /* Takes in who has come. Where there is no room, the one that has been silent longest goes. */
 static void open_door(Hall *hall)
 {
@@ -339,15 +358,39 @@ static Status wait_for_higher(Tcp *tcp, int listener, Address *addresses)
     return status;
 }
 
+/* Ranks beside rank 0 may have come over the loopback device: for those of other machines they are
+ * where rank 0 is for them. */
+static void name_neighbours(const Tcp *tcp, Address *addresses)
+{
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    uint32_t r = 1;
+    while (r < tcp->world->size && is_loopback(&addresses[r].at))
+        r++;
+    if (r == tcp->world->size || getsockname(tcp->sockets[r], (struct sockaddr *)&own, &length))
+        return;
+    for (uint32_t i = 1; i < tcp->world->size; i++) {
+        uint16_t port = *port_of(&addresses[i].at);
+        if (!is_loopback(&addresses[i].at))
+            continue;
+        addresses[i] = (Address){own, length_of(&own), 0};
+        *port_of(&addresses[i].at) = port;
+    }
+}
+
 static Status meet_first(Tcp *tcp, const struct addrinfo *at)
 {
     RtWorld *world = tcp->world;
     Address *addresses = ARENA_ARRAY(world->s->arena, Address, world->size);
-    int listener = listen_at(at->ai_addr, at->ai_addrlen);
+    struct sockaddr_storage own = {0};
+    memcpy(&own, at->ai_addr, at->ai_addrlen);
+    int listener = listen_anywhere(tcp, own);
     if (listener < 0)
         return failed(tcp, "listening at MASTER_ADDR:MASTER_PORT", strerror(errno));
     Status status = wait_for_higher(tcp, listener, addresses);
     close(listener);
+    if (status == STATUS_OK)
+        name_neighbours(tcp, addresses);
     for (uint32_t r = 1; status == STATUS_OK && r < world->size; r++)
         if (!write_all(tcp->sockets[r], addresses, sizeof *addresses * world->size))
             status = failed(tcp, "telling the others", strerror(errno));
@@ -385,7 +428,7 @@ static Status meet_others(Tcp *tcp, const struct addrinfo *at)
     socklen_t length = sizeof own;
     getsockname(first, (struct sockaddr *)&own, &length);
     *port_of(&own) = 0;
-    int listener = listen_at((const struct sockaddr *)&own, length_of(&own));
+    int listener = listen_anywhere(tcp, own);
     length = sizeof own;
     if (listener < 0 || getsockname(listener, (struct sockaddr *)&own, &length))
         return failed(tcp, "listening", strerror(errno));
@@ -410,6 +453,7 @@ Status rt_tcp_open(RtWorld *world)
         return failed(tcp, "RANK", "it is not below WORLD_SIZE");
     if (!host || !port)
         return failed(tcp, "RANK and WORLD_SIZE are set", "MASTER_ADDR or MASTER_PORT is not");
+    tcp->stays = !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
     tcp->sockets = ARENA_ARRAY(s->arena, int, world->size);
     for (uint32_t r = 0; r < world->size; r++)
         tcp->sockets[r] = -1;

@@ -54,12 +54,14 @@ static uint64_t first_of(const char *const *names, uint32_t n, uint64_t none)
     return none;
 }
 
-uint32_t rt_local_ranks(void)
+void rt_machine(char out[RT_MACHINE_TEXT])
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE",
-                                        "MPI_LOCALNRANKS"};
-    uint64_t n = first_of(names, sizeof names / sizeof *names, 1);
-    return n ? (uint32_t)n : 1;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    memset(out, 0, RT_MACHINE_TEXT);
+    if (file && !fgets(out, RT_MACHINE_TEXT, file))
+        out[0] = 0;
+    if (file)
+        fclose(file);
 }
 
 uint32_t rt_local_rank(void)
@@ -134,6 +136,7 @@ static Status wrong_size(Session *s, Launch launch, uint64_t have, uint32_t want
     return STATUS_USER;
 }
 
+enum { FEW_POLLS = 20, MANY_POLLS = 2000 };
 enum { ALL_AXES = PLAN_AXIS_TP | PLAN_AXIS_DP | PLAN_AXIS_DPR | PLAN_AXIS_PP };
 
 /* All ranks run the same plan, or none does. */
@@ -152,6 +155,24 @@ static Status compare(RtWorld *world, uint64_t hash)
                  (unsigned long long)hashes[0]);
         return STATUS_USER;
     }
+    return STATUS_OK;
+}
+
+/* A rank that shares its processor must let the one go on that it waits for. */
+static Status count_neighbours(RtWorld *world)
+{
+    RtGroup all;
+    char own[RT_MACHINE_TEXT];
+    char(*of)[RT_MACHINE_TEXT] = arena_alloc(world->s->arena, world->size * sizeof *of);
+    rt_machine(own);
+    rt_group_open_world(world, &all);
+    if (!rt_all_gather(&all, of, own, sizeof own))
+        return rt_world_lost(world, "counting the ranks of a machine");
+    world->local = 0;
+    for (uint32_t r = 0; r < world->size; r++)
+        world->local += !memcmp(of[r], own, sizeof own);
+    if (world->local <= (uint64_t)sysconf(_SC_NPROCESSORS_ONLN))
+        world->eager_polls = MANY_POLLS;
     return STATUS_OK;
 }
 
@@ -184,12 +205,13 @@ Status rt_world_open(Session *s, const PlanHeader *header, uint64_t hash, double
     world->mesh = mesh;
     world->size = size;
     world->timeout_s = timeout_s;
-    /* a rank that shares its processor must let the one go on that it waits for */
-    world->eager_polls = rt_local_ranks() > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) ? 20 : 2000;
+    world->local = 1;
+    world->eager_polls = FEW_POLLS;
     TRY(meet(world, launch));
     *out_world = world;
     hold_back(world);
-    return compare(world, hash);
+    TRY(compare(world, hash));
+    return count_neighbours(world);
 }
 
 void rt_world_close(RtWorld *world, Status status, bool agreed)

@@ -127,7 +127,7 @@ static uint32_t threads_of(const Rt *rt, const RtConfig *config)
     if (rt->kind || config->threads)
         return rt->kind ? 1 : config->threads;
     if (rt->world)
-        share = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) / rt_local_ranks();
+        share = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) / rt->world->local;
     share = share < cpus ? share : cpus;
     return share ? share : 1;
 }

@@ -279,8 +279,10 @@ Status rt_cuda_gemms_agree(RtCuda *cuda, const char *path)
         RtGemmChoice named;
         key_line(e, &named);
         const RtGemmChoice *choice = find_choice(&all, named.key);
-        if (choice)
-            apply(cuda, e, choice);
+        if (choice && !apply(cuda, e, choice)) {
+            diag(cuda->s, no_span, cuda_tune_apart, choice->key);
+            return STATUS_ENV;
+        }
     }
     all.changed |= all.list.n > own->list.n;
     *own = all;

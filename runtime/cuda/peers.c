@@ -89,7 +89,7 @@ Status rt_peers_copy(RtCuda *cuda, const RtGroup *group, uint32_t to, const void
 
 typedef struct Card { /* what the others have to know of a rank */
     RtHandoverName name;
-    char machine[40];
+    char machine[RT_MACHINE_TEXT];
     uint64_t arena_bytes;
     uint32_t wanted, has_peers;
 } Card;
@@ -139,15 +139,6 @@ static void find_peers(Opening *o)
             say_why(o, "a communicator has more than %d members", MOST_MEMBERS);
     }
     o->peer[ranks->world->rank] = false;
-}
-
-static void read_machine(char *out, size_t n)
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (!file || !fgets(out, (int)n, file))
-        out[0] = 0;
-    if (file)
-        fclose(file);
 }
 
 static Status clear_flags(RtCuda *cuda)
@@ -226,7 +217,7 @@ static Status gather_cards(Opening *o)
     Card own = {.arena_bytes = cuda->arena.bytes,
                 .wanted = cuda->ranks->peers.wanted,
                 .has_peers = rt_peers_used(cuda)};
-    read_machine(own.machine, sizeof own.machine);
+    rt_machine(own.machine);
     o->socket = rt_handover_open(&own.name);
     if (o->socket < 0)
         say_why(o, "no socket between processes");

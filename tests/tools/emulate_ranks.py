@@ -190,6 +190,15 @@ def faults(build, folder, seq, work):
     )
     failed = r"error: NCCL failed while linking"
     refused("NCCL fails", failed, exe, world, "--no-copy-engines", FAKE_NCCL="fails")
+    refused(
+        "another library",
+        r"rank 1: error: matrix product",
+        exe,
+        world,
+        "--tune",
+        work + "/tune",
+        FAKE_CUBLASLT="refuses",
+    )
     unshared = "the driver does not let memory be shared"
     falls_back("memory is not shared", unshared, exe, world, FAKE_CUDA="unshared")
     unmapped = "the driver does not map rank [12]'s memory"

@@ -136,11 +136,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Does this rank find another algorithm best than its neighbours do? */
-static bool is_apart(void)
+/* `apart`: every other rank finds another algorithm best than its neighbours do; `refuses`: and it
+ * does not take theirs. */
+static bool does(const char *what)
 {
     const char *mode = getenv("FAKE_CUBLASLT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
-    return mode && !strcmp(mode, "apart") && rank && atoi(rank) % 2;
+    return mode && !strcmp(mode, what) && rank && atoi(rank) % 2;
 }
 
 /* Algorithm i is the word i; algorithm 0 sums out of order, and may not be taken; 3 sums from the
@@ -161,7 +162,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *out_n = wanted < 4 ? wanted : 4;
     memset(out, 0, (size_t)*out_n * sizeof *out);
     for (int i = 0; i < *out_n; i++)
-        out[i].algo.data[0] = (uint64_t)(is_apart() ? *out_n - 1 - i : i);
+        out[i].algo.data[0] = (uint64_t)(does("apart") || does("refuses") ? *out_n - 1 - i : i);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -194,7 +195,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     (void)c;
     (void)d;
     memset(result, 0, sizeof *result);
-    return algo->data[0] < 4 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    return algo->data[0] < 4 && !does("refuses") ? CUBLAS_STATUS_SUCCESS
+                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static float element(cudaDataType_t type, const void *at, int64_t i)
