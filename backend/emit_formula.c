@@ -233,7 +233,9 @@ void emit_out_column(EmitRule *r, uint32_t out, EmitNode a, EmitNode b)
     uint32_t tensor = tensor_of(r, ir_out(r->g, r->op, out));
     if (tensor == UINT32_MAX)
         return;
-    uint64_t bytes = (uint64_t)f->region->cols * (emit_rec(f, a)->elem == ELEM_F64 ? 8 : 4);
+    a = as_elem(r, a, r->elem);
+    b = as_elem(r, b, r->elem);
+    uint64_t bytes = (uint64_t)f->region->cols * (r->elem == ELEM_F64 ? 8 : 4);
     f->partial_bytes = (f->partial_bytes + 7) / 8 * 8;
     vec_push(f->arena, &f->columns, ((EmitColumn){a, b, tensor, f->partial_bytes}));
     f->partial_bytes += bytes;

@@ -3,6 +3,7 @@
 #include "passes/grad.h"
 
 #include "base/diag.h"
+#include "ir/shape.h"
 
 /* -- building in @bwd -- */
 
@@ -44,7 +45,7 @@ static void give_reduced(GradCall *c, uint32_t operand, IrValue dy)
 {
     IrModule *m = c->b->g->m;
     IrType type = grad_type(c, operand);
-    if (ir_type_numel(m, ir_value_type(c->b->g, dy)) != ir_type_numel(m, type))
+    if (!ir_shape_same_dims(ir_type_info(m, ir_value_type(c->b->g, dy)), ir_type_info(m, type)))
         dy = build1(c, grad_serves(c, operand), IR_OP_sum_rows, type, 1, &dy);
     grad_give(c, operand, dy);
 }

@@ -9,7 +9,10 @@
  * with it. The order decides; several are tried, and the best one is then repaired: what stands
  * highest is placed earlier. */
 
-enum { WORK_LIMIT = 40000000 /* comparisons that repair may cost */ };
+enum {
+    ORDERS_LIMIT = 1000000000, /* comparisons behind which no other order is tried */
+    WORK_LIMIT = 40000000,     /* those that repair may cost */
+};
 
 typedef struct Placed {
     uint64_t offset, top;
@@ -194,11 +197,13 @@ static void try_orders(Packer *p, Arena *scratch)
         {BY_AREA, BY_END},     {BY_BYTES, BY_END},   {BY_BEGIN, BY_LENGTH}, {BY_END, BY_BYTES},
     };
     SortKey *keys = ARENA_ARRAY(scratch, SortKey, p->n);
-    for (uint32_t i = 0; i < sizeof orders / sizeof *orders && !good_enough(p); i++) {
-        sort_order(p, orders[i][0], orders[i][1], keys);
-        try_order(p, false);
-        if (!good_enough(p))
-            try_order(p, true);
+    for (uint32_t i = 0; i < 2 * sizeof orders / sizeof *orders; i++) {
+        bool tightest = i % 2;
+        if (good_enough(p) || p->work > ORDERS_LIMIT)
+            break;
+        if (!tightest)
+            sort_order(p, orders[i / 2][0], orders[i / 2][1], keys);
+        try_order(p, tightest);
     }
 }
 

@@ -44,9 +44,11 @@ static void find_tables(Grouper *p)
         const IrValueRec *table = ir_value(fwd, ir_in(fwd, op, 0));
         if (ir_op_kind(fwd, op) == IR_OP_cast && table->def == IR_DEF_STATE)
             continue;
-        if (ir_op_kind(fwd, op) == IR_OP_embed && table->def == IR_DEF_RESULT)
+        bool looks_up =
+            ir_op_kind(fwd, op) == IR_OP_embed || ir_op_kind(fwd, op) == IR_OP_embed_part;
+        if (looks_up && table->def == IR_DEF_RESULT)
             table = ir_value(fwd, ir_in(fwd, table->op, 0)); /* through its cast */
-        if (ir_op_kind(fwd, op) == IR_OP_embed && table->def == IR_DEF_STATE)
+        if (looks_up && table->def == IR_DEF_STATE)
             p->table[table->state.i] = 1;
     }
 }

@@ -61,8 +61,8 @@ static bool same_weight(const IrGraph *g, IrOp a, IrOp b)
     if (kind == IR_OP_all_gather)
         return x.i == y.i && ir_value(g, x)->def == IR_DEF_STATE;
     const IrValueRec *rx = ir_value(g, x), *ry = ir_value(g, y);
-    if (x.i == y.i)
-        return rx->def == IR_DEF_STATE;
+    if (x.i == y.i && rx->def == IR_DEF_STATE)
+        return true;
     return rx->def == IR_DEF_RESULT && ry->def == IR_DEF_RESULT && same_weight(g, rx->op, ry->op);
 }
 
