@@ -35,7 +35,7 @@ config.substitutions += [
     ("%" + name, "python3 " + tool(name)) for name in ("check", "make", "patch", "tensors")
 ]
 config.substitutions += [
-    ("%mpirun", "mpirun --oversubscribe --allow-run-as-root -n"),
+    ("%mpirun", os.path.join(root, "tests", "tools", "mpirun.sh")),
     ("%build", os.path.abspath(build)),
     ("%cases", os.path.join(root, "tests", "cases")),
     ("%tools", os.path.join(root, "tests", "tools")),

@@ -28,7 +28,7 @@ import make
 ROWS = 16
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 RECIPE = os.path.join(TOOLS, "..", "parity", "Inputs", "fixture.yaml")
-MPIRUN = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n"]
+MPIRUN = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpirun.sh")]
 
 Bounds = collections.namedtuple("Bounds", "first_loss loss first_norm norm grads saved")
 BOUNDS = {
