@@ -156,9 +156,11 @@ static Sym tie_comm(const Stages *s, const bool *holds, int64_t ranks)
     return sym(session, text);
 }
 
-/* Parameters that several stages hold, in the order of the model's. */
-static void find_ties(const Stages *s, IrModule *whole)
+/* Parameters that several stages hold, in the order of the model's. A communicator of some stages
+ * alone is a word of bits. */
+static Status find_ties(const Stages *s, IrModule *whole)
 {
+    enum { MOST_STAGES = 64 };
     bool *holds = ARENA_ARRAY(s->c->scratch, bool, s->n_stages);
     for (uint32_t i = 1; i < whole->states.n; i++) {
         Sym name = whole->states.at[i].name;
@@ -168,6 +170,11 @@ static void find_ties(const Stages *s, IrModule *whole)
             IrState state = ir_state_find(whole->stages.at[k], name);
             holds[k] = state.i && !ir_state_rec(whole->stages.at[k], state)->narrow.whole;
             ranks += holds[k];
+        }
+        if (ranks > 1 && ranks < s->n_stages && s->n_stages > MOST_STAGES) {
+            diag(s->c->s, s->c->options->pp_span, pp_tied, (long long)s->n_stages, name,
+                 MOST_STAGES);
+            return STATUS_USER;
         }
         for (uint32_t k = 0; ranks > 1 && k < s->n_stages; k++) {
             IrTie tie = {name, tie_comm(s, holds, ranks), ranks, first};
@@ -179,6 +186,7 @@ static void find_ties(const Stages *s, IrModule *whole)
         if (ranks > 1)
             pass_stat(s->c, "parameters on several stages", 1);
     }
+    return STATUS_OK;
 }
 
 /* -- the pass -- */
@@ -237,7 +245,7 @@ Status pass_stages(PassContext *c)
     find_needs(&s);
     for (uint32_t i = 0; i < s.n_stages; i++)
         vec_push(c->s->arena, &c->m->stages, stages_module(&s, i));
-    find_ties(&s, c->m);
+    TRY(find_ties(&s, c->m));
     pass_stat(c, "stages", s.n_stages);
     return STATUS_OK;
 }
