@@ -186,6 +186,7 @@ Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, 
     TRY(choose_target(s, args, out));
     TRY(front_recipe_batch(s, r, world, &out->batch));
     TRY(front_recipe_precision(s, r, &out->precision));
+    front_recipe_record_unused(s, r, &out->batch, !strcmp(out->target, "cuda"));
     TRY(front_recipe_recompute(s, r, &out->recompute));
     TRY(front_recipe_optimizer(s, r, &out->optimizer));
     TRY(front_recipe_schedule(s, r, &out->schedule));

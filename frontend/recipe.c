@@ -29,8 +29,6 @@ enum { N_KEYS = sizeof keys / sizeof *keys };
 typedef struct Loader {
     Session *s;
     FrontRecipe *recipe;
-    VEC(const char *) unused; /* paths, as far as a row of the table covers them */
-    Span first_unused;
 } Loader;
 
 uint32_t front_recipe_n_keys(void)
@@ -125,11 +123,10 @@ static const char *suggest(Loader *l, const char *section, const char *name)
 
 /* -- walking -- */
 
+/* `path`: as far as a row of the table covers it. */
 static void note_unused(Loader *l, const char *path, Span span)
 {
-    if (!l->unused.n)
-        l->first_unused = span;
-    vec_push(l->s->arena, &l->unused, path);
+    vec_push(l->s->arena, &l->recipe->unused.v, ((FrontWord){true, span, sym(l->s, path)}));
 }
 
 static void unknown_key(Loader *l, const char *section, const FrontEntry *entry, const char *path)
@@ -176,7 +173,8 @@ static void walk_entry(Loader *l, const char *section, const FrontEntry *entry)
         FrontField value = value_of(l, key, entry->span);
         front_field_read(&value, entry->value);
     } else if (key || is_unused_section(path)) {
-        note_unused(l, path, entry->span);
+        if (!front_node_is_none(entry->value))
+            note_unused(l, path, entry->span);
     } else if (!is_section(path)) {
         unknown_key(l, section, entry, path);
     } else if (entry->value->kind == FRONT_NODE_MAP) {
@@ -191,57 +189,6 @@ static void walk(Loader *l, const char *section, const FrontNode *map)
 {
     for (uint32_t i = 0; i < map->entries.n; i++)
         walk_entry(l, section, &map->entries.at[i]);
-}
-
-/* Keys that have an effect, but none beside the recipe's other keys. */
-static void note_moot(Loader *l)
-{
-    const FrontRecipe *r = l->recipe;
-    bool pipelined = r->pp_size.v > 1, wsd = !strcmp(r->lr_style.v, "WSD");
-    const struct {
-        bool moot;
-        const char *path;
-        Span span;
-    } keys_of[] = {
-        {!pipelined && r->pp_schedule.given, "distributed.pipeline.pp_schedule",
-         r->pp_schedule.span},
-        {!pipelined && r->pp_microbatch.given, "distributed.pipeline.pp_microbatch_size",
-         r->pp_microbatch.span},
-        {r->tp_size.v == 1 && r->sequence_parallel.v, "distributed.sequence_parallel",
-         r->sequence_parallel.span},
-        {r->defer_sync.v && !strcmp(r->strategy.v, "ddp"), "distributed.defer_fsdp_grad_sync",
-         r->defer_sync.span},
-        {r->dp_replicate.v > 1 && !strcmp(r->strategy.v, "ddp"), "distributed.dp_replicate_size",
-         r->dp_replicate.span},
-        {r->max_steps.given && r->num_epochs.given, "step_scheduler.num_epochs",
-         r->num_epochs.span},
-        {!pipelined && r->pp_cuts.given, "stepc.pipeline.cuts", r->pp_cuts.span},
-        {!pipelined && r->pp_chunks.given, "stepc.pipeline.chunks", r->pp_chunks.span},
-        {!wsd && r->wsd_decay.given, "lr_scheduler.wsd_decay_steps", r->wsd_decay.span},
-        {!wsd && r->wsd_style.given, "lr_scheduler.lr_wsd_decay_style", r->wsd_style.span},
-        {r->reduce.given, "stepc.precision.reduce (sums over ranks are f32, or f64)",
-         r->reduce.span},
-        {!r->checkpoint_enabled.v && r->checkpoint_dir.given, "checkpoint.checkpoint_dir",
-         r->checkpoint_dir.span},
-    };
-    for (unsigned i = 0; i < sizeof keys_of / sizeof *keys_of; i++)
-        if (keys_of[i].moot)
-            note_unused(l, keys_of[i].path, keys_of[i].span);
-}
-
-static void record_unused(Loader *l)
-{
-    VEC(char) text = {0};
-    for (uint32_t i = 0; i < l->unused.n; i++) {
-        const char *separator = i ? ", " : "";
-        for (const char *c = separator; *c; c++)
-            vec_push(l->s->arena, &text, *c);
-        for (const char *c = l->unused.at[i]; *c; c++)
-            vec_push(l->s->arena, &text, *c);
-    }
-    vec_push(l->s->arena, &text, '\0');
-    if (l->unused.n)
-        diag(l->s, l->first_unused, recipe_unused, text.at);
 }
 
 static Status read_presets(Loader *l)
@@ -359,8 +306,6 @@ Status front_recipe_parse(Session *s, const Source *source, const char *const *s
     const FrontEntry *schedule = front_node_find(root, sym(s, "lr_scheduler"));
     out_recipe->has_schedule = schedule && !front_node_is_none(schedule->value);
     walk(&l, "", root);
-    note_moot(&l);
-    record_unused(&l);
     if (!out_recipe->pretrained.given && s->n_errors == errors)
         diag(s, whole, recipe_missing, "model.pretrained_model_name_or_path");
     return s->n_errors > errors ? STATUS_USER : STATUS_OK;

@@ -28,6 +28,7 @@ typedef struct FrontGroups { bool given; Span span; VEC(FrontGroup) v; } FrontGr
 typedef struct FrontRecipe {
     const char *path;  /* as given */
     bool has_schedule; /* there is a section `lr_scheduler` */
+    FrontWords unused; /* keys given that the table says are not used */
 #define KEY(path, type, field, preset, rule, doc) Front##type field;
 #define UNUSED(path, doc)
 #include "frontend/recipe_keys.def"
@@ -35,8 +36,8 @@ typedef struct FrontRecipe {
 #undef UNUSED
 } FrontRecipe;
 
-/* Reads `path`, lays `sets` (`key.path=value`, the value YAML) over it, and checks every key. Keys
- * without effect are one record. Errors are reported all at once where they are independent. */
+/* Reads `path`, lays `sets` (`key.path=value`, the value YAML) over it, and checks every key.
+ * Errors are reported all at once where they are independent. */
 Status front_recipe_load(Session *s, const char *path, const char *const *sets, uint32_t n_sets,
                          FrontRecipe *out_recipe);
 
@@ -89,6 +90,11 @@ Status front_recipe_supported(Session *s, const FrontRecipe *recipe);
 /* -- the table itself, for documents -- */
 
 typedef struct FrontKeyInfo {
+/* Keys without effect are one record: of the table, and those that have none beside the recipe's
+ * other keys, on so many ranks or on this target (recipe_unused.c). */
+void front_recipe_record_unused(Session *s, const FrontRecipe *recipe, const FrontBatch *batch,
+                                bool cuda);
+
     const char *path, *type, *preset, *rule, *doc;
     bool used;
 } FrontKeyInfo;

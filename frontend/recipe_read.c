@@ -431,7 +431,8 @@ static void mark(void *field, bool given, Span span)
 
 void front_field_read(const FrontField *value, const FrontNode *node)
 {
-    if (front_node_is_none(node) && !(value->rule && choose(value, "none")))
+    bool word = front_node_is_none(node) && !strcasecmp(node->text, "none");
+    if (front_node_is_none(node) && !(word && value->rule && choose(value, "none")))
         return;
     if (readers[value->type].read(value, node))
         mark(value->field, true, node->span.line ? node->span : value->span);

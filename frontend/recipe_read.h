@@ -32,8 +32,8 @@ typedef struct FrontField { /* one key while it is read */
     Span span; /* of the key */
 } FrontField;
 
-/* Fills the field and marks it given. `none` leaves the field as it was, unless it is one of the
- * key's choices. */
+/* Fills the field and marks it given. Nothing at all, `null` and `~` leave the field as it was, and
+ * so does `none`, unless it is one of the key's choices. */
 void front_field_read(const FrontField *value, const FrontNode *node);
 void front_field_mark_default(const FrontField *value);
 

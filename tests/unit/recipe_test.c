@@ -151,6 +151,8 @@ static void refuses_bad_yaml(void **state)
     refuses("", "", "the recipe has no `model.pretrained_model_name_or_path`");
 }
 
+static const FrontBatch one_rank = {.world = 1, .dp = 1, .tp = 1, .pp = 1};
+
 static void lists_unused_keys_once(void **state)
 {
     (void)state;
@@ -158,6 +160,7 @@ static void lists_unused_keys_once(void **state)
                       "dataloader: {num_workers: 0, collate_fn: {_target_: f}}\n",
                       NULL, 0);
     assert_int_equal(f->status, STATUS_OK);
+    front_recipe_record_unused(f->s, &f->recipe, &one_rank, false);
     assert_int_equal(f->s->records.n, 1);
     assert_string_equal(f->s->records.at[0].code, "recipe_unused");
     assert_string_equal(f->s->records.at[0].message,
