@@ -227,6 +227,7 @@ static Status load_model(Session *s, DriverCompiled *c)
     };
     if (!request.models_dir)
         return STATUS_ENV;
+        .definition_span = r->definition.span,
     return front_model_load(s, &request, &c->model);
 }
 

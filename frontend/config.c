@@ -345,6 +345,28 @@ static void report_outer(Session *s, const FrontConfig *c, const Sym *read, uint
     }
 }
 
+/* A key of the overrides that neither the file nor any list knows: a misspelt one. */
+static bool is_unknown(const FrontConfig *c, Sym key)
+{
+    static const char *const spellings[] = {"rope_parameters", "rope_theta",
+                                            "partial_rotary_factor"};
+    for (uint32_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++)
+        if (!strcmp(key, spellings[i]))
+            return false;
+    return was_laid(c, key) &&
+           !front_config_locate(c->path, c->text, (const char *[]){"text_config", key}, 2).line &&
+           !front_config_locate(c->path, c->text, &key, 1).line;
+}
+
+static void refuse_laid(Session *s, const FrontConfig *c, Sym key, const Sym *read,
+                        uint32_t n_read, Sym model)
+{
+    diag(s, front_config_span(c, key), config_laid_unknown, key, model);
+    const char *near = diag_nearest(key, read, n_read);
+    if (near)
+        diag(s, no_span, did_you_mean, arena_printf(s->arena, "model.text_config.%s", near));
+}
+
 void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
                                 Sym model)
 {
@@ -352,7 +374,10 @@ void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *rea
         Sym key = c->keys.u.list.keys[i];
         const FrontValue *v = &c->keys.u.list.at[i];
         const char *path[MAX_DEPTH] = {key};
-        if (!is_known(key, read, n_read) && !is_moved(c, key))
+        bool known = is_known(key, read, n_read) || is_moved(c, key);
+        if (!known && is_unknown(c, key))
+            refuse_laid(s, c, key, read, n_read, model);
+        else if (!known)
             diag(s, front_config_span(c, key), config_unread, key, model);
         else if (v->kind == FRONT_VALUE_DICT && v->read)
             report_members(s, c, v, path, 1, model);

@@ -28,7 +28,8 @@ bool front_config_get(const FrontConfig *c, Sym key, FrontValue *out);
 bool front_config_is_null(const FrontConfig *c, Sym key);
 /* Where the key stands; NULL: the file as a whole. */
 Span front_config_span(const FrontConfig *c, Sym key);
-/* A record for every key that neither the model (`read`) nor the table of idle keys knows. */
+/* A record for every key that neither the model (`read`) nor the table of idle keys knows; an
+ * error for one that only the overrides have. */
 void front_config_report_unread(Session *s, const FrontConfig *c, const Sym *read, uint32_t n_read,
                                 Sym model);
 

@@ -15,6 +15,7 @@ typedef struct FrontModelRequest {
     DType param_dtype;              /* what `round(x)` rounds to */
     Span span;                      /* of the recipe's key, for errors */
     Span overrides_span;            /* of the overrides */
+    Span definition_span;           /* of `definition` */
 } FrontModelRequest;
 
 typedef struct FrontModel {

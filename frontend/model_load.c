@@ -42,11 +42,12 @@ static Status load_config(Session *s, const FrontModelRequest *request, FrontCon
 static Status write_out(Session *s, const FrontModelRequest *request, const FrontConfig *config,
                         const FrontDefs *defs, const char *definition, FrontEval *e)
 {
+    uint32_t errors = s->n_errors;
     *e = (FrontEval){.s = s, .defs = defs, .config = config, .request = request};
     TRY(choose_model(s, defs, config, definition, &e->model));
     TRY(front_eval_model(e));
     front_config_report_unread(s, config, e->config_read.at, e->config_read.n, e->model->name.name);
-    return s->strict && s->n_errors ? STATUS_USER : STATUS_OK;
+    return s->n_errors > errors ? STATUS_USER : STATUS_OK;
 }
 
 static Status load(Session *s, const FrontModelRequest *request, FrontConfig *config,
@@ -55,7 +56,7 @@ static Status load(Session *s, const FrontModelRequest *request, FrontConfig *co
     const char *definition;
     TRY(load_config(s, request, config));
     TRY(front_definition_find(s, request, config, &definition));
-    TRY(front_model_parse_file(s, definition, request->span, defs));
+    TRY(front_model_parse_file(s, definition, request->definition_span, defs));
     return write_out(s, request, config, defs, definition, e);
 }
 
