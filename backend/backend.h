@@ -28,6 +28,8 @@ Status backend_plan_bytes(Session *s, IrModule *m, const BackendOptions *options
                           unsigned char **out_bytes, uint64_t *out_n_bytes);
 /* The kernels' PTX, target cuda; "" where there are none. */
 Status backend_ptx(Session *s, IrModule *m, const char **out_text);
+/* Is `cpu` a processor's name that code can be made for? An error at `span` if not. */
+Status backend_check_cpu(Session *s, const char *cpu, Span span);
 Status backend_build(Session *s, IrModule *m, const BackendOptions *options);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <llvm-c/Target.h>
 
+#include "backend/backend.h"
 #include "backend/emit_cpu.h"
 #include "backend/emit_device.h"
 #include "backend/emit_module.h"
@@ -29,7 +30,7 @@ static const char *const cpus[] = {
     "znver1",         "znver2",         "znver3",         "znver4",
 };
 
-static Status find_cpu(Session *s, const char *cpu)
+Status backend_check_cpu(Session *s, const char *cpu, Span span)
 {
     char list[512] = "";
     uint32_t n = sizeof cpus / sizeof *cpus;
@@ -38,7 +39,7 @@ static Status find_cpu(Session *s, const char *cpu)
             return STATUS_OK;
         strcat(strcat(list, i ? ", " : ""), cpus[i]);
     }
-    diag(s, no_span, backend_cpu, cpu, list);
+    diag(s, span, backend_cpu, cpu, list);
     const char *near = diag_nearest(cpu, cpus, n);
     if (near)
         diag(s, no_span, did_you_mean, near);
@@ -77,7 +78,7 @@ static Status new_machine(EmitUnit *u, const char *cpu)
 
 Status emit_unit_new(Session *s, const char *cpu, EmitUnit **out_unit)
 {
-    TRY(find_cpu(s, cpu));
+    TRY(backend_check_cpu(s, cpu, no_span));
     EmitUnit *u = ARENA_NEW(s->arena, EmitUnit);
     u->s = s;
     TRY(new_machine(u, cpu));

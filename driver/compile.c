@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "base/diag.h"
 #include "driver/paths.h"
 
@@ -185,8 +186,10 @@ Status driver_read_recipe(Session *s, const char *path, const DriverArgs *args, 
     TRY(front_recipe_supported(s, r));
     TRY(choose_target(s, args, out));
     TRY(front_recipe_batch(s, r, world, &out->batch));
-    TRY(front_recipe_precision(s, r, &out->precision));
+    if (r->cpu.given && !strcmp(out->target, "cpu"))
+        TRY(backend_check_cpu(s, r->cpu.v, r->cpu.span));
     front_recipe_record_unused(s, r, &out->batch, !strcmp(out->target, "cuda"));
+    TRY(front_recipe_precision(s, r, &out->precision));
     TRY(front_recipe_recompute(s, r, &out->recompute));
     TRY(front_recipe_optimizer(s, r, &out->optimizer));
     TRY(front_recipe_schedule(s, r, &out->schedule));
@@ -224,11 +227,14 @@ static Status load_model(Session *s, DriverCompiled *c)
         .param_dtype = c->precision.param,
         .span = r->pretrained.span,
         .overrides_span = r->text_config.span,
+        .definition_span = r->definition.span,
     };
     if (!request.models_dir)
         return STATUS_ENV;
-        .definition_span = r->definition.span,
-    return front_model_load(s, &request, &c->model);
+    TRY(front_model_load(s, &request, &c->model));
+    if (front_recipe_calls(r, "from_pretrained") && !c->model.weights_dir)
+        diag(s, r->pretrained.span, driver_weights, r->pretrained.v);
+    return STATUS_OK;
 }
 
 static IrState state_of(const IrGraph *g, IrValue v)

@@ -44,13 +44,6 @@ static const char *absolute(Session *s, const char *path)
     return path ? driver_path_absolute(s, path) : NULL;
 }
 
-static bool from_seed(const FrontRecipe *r)
-{
-    const char *target = r->model_target.given ? r->model_target.v : "";
-    size_t n = strlen(target), m = strlen(".from_config");
-    return n > m && !strcmp(target + n - m, ".from_config");
-}
-
 static void add_data(Session *s, cJSON *root, const FrontRecipe *r, int64_t seed)
 {
     cJSON *data = cJSON_AddObjectToObject(root, "data");
@@ -102,7 +95,8 @@ const char *driver_settings_json(Session *s, const DriverCompiled *c)
     add_int(root, "ckpt_every_steps", r->ckpt_every_steps.v);
     add_int(root, "val_every_steps", r->val_every_steps.v);
     add_text(root, "save_dir", r->checkpoint_enabled.v ? r->checkpoint_dir.v : NULL);
-    add_text(root, "weights_dir", from_seed(r) ? NULL : absolute(s, c->model.weights_dir));
+    add_text(root, "weights_dir",
+             front_recipe_calls(r, "from_config") ? NULL : absolute(s, c->model.weights_dir));
     add_data(s, root, r, seed);
     cJSON *labels = cJSON_AddObjectToObject(root, "labels");
     add_int(labels, "ignore_index", r->ignore_index.v);

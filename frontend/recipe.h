@@ -84,17 +84,20 @@ typedef struct FrontSchedule {
 
 Status front_recipe_schedule(Session *s, const FrontRecipe *recipe, FrontSchedule *out_schedule);
 
+/* Is `function` what `model._target_` calls? */
+bool front_recipe_calls(const FrontRecipe *recipe, const char *function);
+
 /* Keys that ask for what a step cannot do, each an error. */
 Status front_recipe_supported(Session *s, const FrontRecipe *recipe);
 
-/* -- the table itself, for documents -- */
-
-typedef struct FrontKeyInfo {
 /* Keys without effect are one record: of the table, and those that have none beside the recipe's
  * other keys, on so many ranks or on this target (recipe_unused.c). */
 void front_recipe_record_unused(Session *s, const FrontRecipe *recipe, const FrontBatch *batch,
                                 bool cuda);
 
+/* -- the table itself, for documents -- */
+
+typedef struct FrontKeyInfo {
     const char *path, *type, *preset, *rule, *doc;
     bool used;
 } FrontKeyInfo;

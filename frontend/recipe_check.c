@@ -171,7 +171,7 @@ Status front_recipe_precision(Session *s, const FrontRecipe *r, FrontPrecision *
 
 /* -- optimizer and learning rate -- */
 
-/* The class's own name: what follows the last dot. */
+/* The class's or function's own name: what follows the last dot. */
 static const char *class_name(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -299,8 +299,24 @@ static Status loss_class(Session *s, const FrontRecipe *r)
     return STATUS_USER;
 }
 
+bool front_recipe_calls(const FrontRecipe *r, const char *function)
+{
+    return r->model_target.given && !strcmp(class_name(r->model_target.v), function);
+}
+
+static Status model_function(Session *s, const FrontRecipe *r)
+{
+    if (!r->model_target.given || front_recipe_calls(r, "from_pretrained") ||
+        front_recipe_calls(r, "from_config"))
+        return STATUS_OK;
+    diag(s, r->model_target.span, recipe_class, "model._target_", r->model_target.v,
+         "CLASS.from_pretrained, CLASS.from_config");
+    return STATUS_USER;
+}
+
 Status front_recipe_supported(Session *s, const FrontRecipe *r)
 {
+    TRY(model_function(s, r));
     TRY(loss_class(s, r));
     if (r->cp_size.v > 1) {
         diag(s, r->cp_size.span, recipe_unsupported, "distributed.cp_size",
