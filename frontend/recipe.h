@@ -87,6 +87,11 @@ Status front_recipe_schedule(Session *s, const FrontRecipe *recipe, FrontSchedul
 /* Is `function` what `model._target_` calls? */
 bool front_recipe_calls(const FrontRecipe *recipe, const char *function);
 
+/* Does the policy, or does activation checkpointing, replay anything? */
+bool front_recipe_recomputes(const FrontRecipe *recipe);
+/* Does a word of activation_checkpointing_scope mean layers of the text model? */
+bool front_recipe_scope_remains(const FrontWord *word);
+
 /* Keys that ask for what a step cannot do, each an error. */
 Status front_recipe_supported(Session *s, const FrontRecipe *recipe);
 

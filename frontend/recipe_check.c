@@ -142,6 +142,31 @@ Status front_recipe_recompute(Session *s, const FrontRecipe *r, FrontRecompute *
     return STATUS_OK;
 }
 
+bool front_recipe_recomputes(const FrontRecipe *r)
+{
+    if (r->recompute_policy.given)
+        return strcmp(r->recompute_policy.v, "none");
+    return r->checkpointing.given && strcmp(r->checkpointing.v, "false");
+}
+
+bool front_recipe_scope_remains(const FrontWord *word)
+{
+    return !strcmp(word->v, "all") || !strcmp(word->v, "language");
+}
+
+static Status scope_remains(Session *s, const FrontRecipe *r)
+{
+    const FrontWords *scope = &r->checkpointing_scope;
+    if (!scope->given || !front_recipe_recomputes(r))
+        return STATUS_OK;
+    for (uint32_t i = 0; i < scope->v.n; i++)
+        if (front_recipe_scope_remains(&scope->v.at[i]))
+            return STATUS_OK;
+    diag(s, scope->span, recipe_unsupported, "distributed.activation_checkpointing_scope",
+         "nothing of it remains: towers are left out, and it has neither `all` nor `language`");
+    return STATUS_USER;
+}
+
 /* -- precision -- */
 
 static DType or_default(const FrontDtype *key, DType otherwise)
@@ -326,6 +351,11 @@ Status front_recipe_supported(Session *s, const FrontRecipe *r)
     if (r->ep_size.v > 1) {
         diag(s, r->ep_size.span, recipe_unsupported, "distributed.ep_size",
              "expert parallelism is not supported");
+        return STATUS_USER;
+    }
+    TRY(scope_remains(s, r));
+    if (r->peft.given) {
+        diag(s, r->peft.span, recipe_unsupported, "peft", "adapters (LoRA) are not supported");
         return STATUS_USER;
     }
     if (r->recompute_budget.given) {

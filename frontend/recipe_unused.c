@@ -71,18 +71,26 @@ static void add_of_schedule(List *list, const FrontRecipe *r)
     add_moot(list, keys, sizeof keys / sizeof *keys);
 }
 
-static bool recomputes(const FrontRecipe *r)
+/* Towers, which a scope may name beside the text model. */
+static void add_of_scope(List *list, const FrontRecipe *r)
 {
-    if (r->recompute_policy.given)
-        return strcmp(r->recompute_policy.v, "none");
-    return r->checkpointing.given && strcmp(r->checkpointing.v, "false");
+    const FrontWords *scope = &r->checkpointing_scope;
+    const char *name = "distributed.activation_checkpointing_scope";
+    if (scope->given && !front_recipe_recomputes(r)) {
+        add(list, name, scope->span);
+        return;
+    }
+    for (uint32_t i = 0; i < scope->v.n; i++)
+        if (!front_recipe_scope_remains(&scope->v.at[i]))
+            add(list,
+                arena_printf(list->s->arena, "%s: %s (towers are left out)", name,
+                             scope->v.at[i].v),
+                scope->v.at[i].span);
 }
 
 static void add_of_rest(List *list, const FrontRecipe *r, bool cuda)
 {
     const Moot keys[] = {
-        {!recomputes(r) && r->checkpointing_scope.given,
-         "distributed.activation_checkpointing_scope", r->checkpointing_scope.span},
         {r->max_steps.given && r->num_epochs.given, "step_scheduler.num_epochs",
          r->num_epochs.span},
         {r->reduce.given, "stepc.precision.reduce (sums over ranks are f32, or f64)",
@@ -101,6 +109,7 @@ void front_recipe_record_unused(Session *s, const FrontRecipe *r, const FrontBat
         add(&list, r->unused.v.at[i].v, r->unused.v.at[i].span);
     add_of_ranks(&list, r, b);
     add_of_schedule(&list, r);
+    add_of_scope(&list, r);
     add_of_rest(&list, r, cuda);
     if (list.text)
         diag(s, list.first, recipe_unused, list.text);
