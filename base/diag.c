@@ -85,41 +85,48 @@ void diag_emit(Session *s, Span span, DiagId id, ...)
         print_source_line(s, span);
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters put in, left out, changed, or two that changed places. */
 static uint32_t edits(const char *a, const char *b)
 {
     enum { LONGEST = 64 };
     size_t n = strlen(a), m = strlen(b);
-    uint32_t row[LONGEST + 1];
+    uint32_t d[LONGEST + 1][LONGEST + 1];
     if (n > LONGEST || m > LONGEST)
         return LONGEST;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (uint32_t)j;
-    for (size_t i = 1; i <= n; i++) {
-        uint32_t diagonal = row[0];
-        row[0] = (uint32_t)i;
-        for (size_t j = 1; j <= m; j++) {
-            uint32_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
+    for (uint32_t j = 0; j <= m; j++)
+        d[0][j] = j;
+    for (uint32_t i = 1; i <= n; i++) {
+        d[i][0] = i;
+        for (uint32_t j = 1; j <= m; j++) {
+            d[i][j] = least(d[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
+                            least(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
         }
     }
-    return row[m];
+    return d[n][m];
+}
+
+const char *diag_nearest_within(const char *name, const char *const *names, uint32_t n,
+                                uint32_t most)
+{
+    const char *best = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t distance = edits(name, names[i]);
+        if (distance <= most && distance * 2 <= strlen(name) && (!best || distance < most)) {
+            best = names[i];
+            most = distance;
+        }
+    }
+    return best;
 }
 
 const char *diag_nearest(const char *name, const char *const *names, uint32_t n)
 {
-    const char *best = NULL;
-    uint32_t best_edits = (uint32_t)strlen(name) / 3 + 1;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t distance = edits(name, names[i]);
-        if (distance <= best_edits && distance < strlen(name) && (!best || distance < best_edits)) {
-            best = names[i];
-            best_edits = distance;
-        }
-    }
-    return best;
+    return diag_nearest_within(name, names, n, (uint32_t)strlen(name) / 3 + 1);
 }

@@ -45,5 +45,8 @@ void diag_emit(Session *s, Span span, DiagId id, ...);
 
 /* The name of `names` nearest to `name` by edits, or NULL if none is near enough to suggest. */
 const char *diag_nearest(const char *name, const char *const *names, uint32_t n);
+/* The same of at most so many edits. */
+const char *diag_nearest_within(const char *name, const char *const *names, uint32_t n,
+                                uint32_t most);
 
 #endif

@@ -78,6 +78,32 @@ static bool name_fits(const char *published, const char *asked)
     return !strcmp(published, asked) || (slash && !strcmp(slash + 1, asked));
 }
 
+/* Sizes and versions: with others it is another model. */
+static bool same_digits(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+    for (;; a++, b++) {
+        a += strcspn(a, digits);
+        b += strcspn(b, digits);
+        if (*a != *b || !*a)
+            return *a == *b;
+    }
+}
+
+static void suggest(Session *s, const char *asked, const Paths *published)
+{
+    enum { MOST_EDITS = 2 };
+    Paths names = {0};
+    for (uint32_t i = 0; i < published->n; i++) {
+        const char *name = published->at[i], *slash = strchr(name, '/');
+        if (same_digits(asked, name))
+            vec_push(s->arena, &names, slash && !strchr(asked, '/') ? slash + 1 : name);
+    }
+    const char *near = diag_nearest_within(asked, names.at, names.n, MOST_EDITS);
+    if (near)
+        diag(s, no_span, did_you_mean, near);
+}
+
 static Status find_published(Session *s, const FrontModelRequest *request, FrontConfigPlace *out)
 {
     Paths paths = {0}, names = {0};
@@ -91,9 +117,7 @@ static Status find_published(Session *s, const FrontModelRequest *request, Front
         }
     }
     diag(s, request->span, config_unknown_name, request->pretrained);
-    const char *near = diag_nearest(request->pretrained, names.at, names.n);
-    if (near)
-        diag(s, no_span, did_you_mean, near);
+    suggest(s, request->pretrained, &names);
     return STATUS_USER;
 }
 

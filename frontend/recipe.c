@@ -112,7 +112,7 @@ static const char *suggest(Loader *l, const char *section, const char *name)
     const char *near = diag_nearest(name, names, n);
     if (near)
         return *section ? arena_printf(l->s->arena, "%s.%s", section, near) : near;
-    near = diag_nearest(name, last, n_last);
+    near = diag_nearest_within(name, last, n_last, (uint32_t)strlen(name) / 4);
     for (uint32_t i = 0; near && i < N_KEYS; i++) {
         const char *dot = strrchr(keys[i].path, '.');
         if (near == (dot ? dot + 1 : keys[i].path))
