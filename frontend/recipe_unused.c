@@ -32,7 +32,8 @@ static void add_moot(List *list, const Moot *keys, uint32_t n)
 
 static void add_of_ranks(List *list, const FrontRecipe *r, const FrontBatch *b)
 {
-    bool pipelined = b->pp > 1, alone = b->dp == 1, ddp = !strcmp(r->strategy.v, "ddp");
+    bool pipelined = b->pp > 1, alone = b->dp == 1, once = b->micro_batches == 1;
+    bool ddp = !strcmp(r->strategy.v, "ddp"), zero1 = !strcmp(r->strategy.v, "zero1");
     const Moot keys[] = {
         {pipelined && r->local_batch.given,
          "step_scheduler.local_batch_size (distributed.pipeline.pp_microbatch_size says how rows "
@@ -46,11 +47,12 @@ static void add_of_ranks(List *list, const FrontRecipe *r, const FrontBatch *b)
          r->sequence_parallel.span},
         /* fsdp2 is what holds where nothing is said */
         {alone && strcmp(r->strategy.v, "fsdp2"), "distributed.strategy", r->strategy.span},
-        {(alone || ddp) && r->defer_sync.v, "distributed.defer_fsdp_grad_sync",
+        {(alone || once || ddp || zero1) && r->defer_sync.v, "distributed.defer_fsdp_grad_sync",
          r->defer_sync.span},
         {ddp && r->dp_replicate.v > 1, "distributed.dp_replicate_size", r->dp_replicate.span},
         {b->world == 1 && r->timeout_minutes.given, "dist_env.timeout_minutes",
          r->timeout_minutes.span},
+        {once && r->accumulate.given, "stepc.precision.accumulate", r->accumulate.span},
         {!pipelined && r->pp_cuts.given, "stepc.pipeline.cuts", r->pp_cuts.span},
         {!pipelined && r->pp_chunks.given, "stepc.pipeline.chunks", r->pp_chunks.span},
     };
@@ -97,6 +99,9 @@ static void add_of_rest(List *list, const FrontRecipe *r, bool cuda)
          r->reduce.span},
         {!r->checkpoint_enabled.v && r->checkpoint_dir.given, "checkpoint.checkpoint_dir",
          r->checkpoint_dir.span},
+        {r->data_path.given && r->dataset_name.given, "dataset.path_or_dataset",
+         r->dataset_name.span},
+        {r->data_path.given && r->dataset_seed.given, "dataset.seed", r->dataset_seed.span},
         {cuda && r->cpu.given, "stepc.cpu", r->cpu.span},
     };
     add_moot(list, keys, sizeof keys / sizeof *keys);

@@ -151,7 +151,7 @@ static void refuses_bad_yaml(void **state)
     refuses("", "", "the recipe has no `model.pretrained_model_name_or_path`");
 }
 
-static const FrontBatch one_rank = {.world = 1, .dp = 1, .tp = 1, .pp = 1};
+static const FrontBatch one_rank = {.world = 1, .dp = 1, .tp = 1, .pp = 1, .micro_batches = 1};
 
 static void lists_unused_keys_once(void **state)
 {
