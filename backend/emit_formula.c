@@ -234,7 +234,7 @@ void emit_out_column(EmitRule *r, uint32_t out, EmitNode a, EmitNode b)
     if (tensor == UINT32_MAX)
         return;
     a = as_elem(r, a, r->elem);
-    b = as_elem(r, b, r->elem);
+    b = b.i ? as_elem(r, b, r->elem) : b;
     uint64_t bytes = (uint64_t)f->region->cols * (r->elem == ELEM_F64 ? 8 : 4);
     f->partial_bytes = (f->partial_bytes + 7) / 8 * 8;
     vec_push(f->arena, &f->columns, ((EmitColumn){a, b, tensor, f->partial_bytes}));
