@@ -98,14 +98,25 @@ Status rt_folder_begin(Session *s, Arena *scratch, const char *dir, RtFolder *ou
     return mkdir(state, 0777) && errno != EEXIST ? failed(s, state) : STATUS_OK;
 }
 
+/* `0` stands for any digit. */
+static bool is_shard(const char *name)
+{
+    static const char form[] = "model-00000-of-00000.safetensors";
+    if (strlen(name) != sizeof form - 1)
+        return false;
+    for (size_t i = 0; form[i]; i++)
+        if (form[i] == '0' ? name[i] < '0' || name[i] > '9' : name[i] != form[i])
+            return false;
+    return true;
+}
+
 /* Files that a checkpoint is made of; the rest of a folder is its owner's. */
 static bool is_ours(const char *name, bool in_state)
 {
-    size_t n = strlen(name);
     if (in_state)
         return !strcmp(name, "optimizer.safetensors") || !strcmp(name, "trainer.json");
-    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors.index.json") ||
-           (!strncmp(name, "model", 5) && n > 12 && !strcmp(name + n - 12, ".safetensors"));
+    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors") ||
+           !strcmp(name, "model.safetensors.index.json") || is_shard(name);
 }
 
 /* Deletes a checkpoint's own files in `from` and moves what else is there to `to` (NULL: leaves
