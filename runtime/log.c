@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/diag.h"
@@ -25,21 +26,38 @@ Status rt_log_open(Session *s, const Rt *rt, const char *path, bool append, RtLo
         .ranks = rt->world ? rt->world->size : 1,
         .flops = (double)header->flops_per_step,
         .arena_bytes = header->arena_bytes,
+        .append = append,
     };
     if (!path || !first)
         return STATUS_OK;
-    out_log->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666);
+    out_log->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0666);
     if (out_log->fd >= 0)
         return STATUS_OK;
     diag(s, no_span, file_open, path, strerror(errno));
     return STATUS_ENV;
 }
 
-void rt_log_close(RtLog *log)
+static void failed(const RtLog *log, const char *path, bool *said)
 {
-    if (log->fd >= 0)
-        close(log->fd);
+    if (!*said)
+        diag(log->s, no_span, file_write, path, strerror(errno));
+    *said = true;
+}
+
+void rt_log_begin(RtLog *log)
+{
+    struct stat info;
+    bool empties = log->fd >= 0 && !log->append && !fstat(log->fd, &info) && S_ISREG(info.st_mode);
+    if (empties && ftruncate(log->fd, 0))
+        failed(log, log->path, &log->file_failed);
+}
+
+Status rt_log_close(RtLog *log)
+{
+    if (log->fd >= 0 && close(log->fd))
+        failed(log, log->path, &log->file_failed);
     log->fd = -1;
+    return log->file_failed || log->out_failed ? STATUS_ENV : STATUS_OK;
 }
 
 static bool write_all(int fd, const char *text, int length)
@@ -56,16 +74,14 @@ static bool write_all(int fd, const char *text, int length)
 
 static void put_line(RtLog *log, const char *text, int length)
 {
-    if (log->out >= 0)
-        write_all(log->out, text, length);
+    if (log->out >= 0 && !log->out_failed && !write_all(log->out, text, length))
+        failed(log, "standard output", &log->out_failed);
 }
 
 static void put_json(RtLog *log, const char *text, int length)
 {
-    if (log->fd < 0 || log->failed || write_all(log->fd, text, length))
-        return;
-    log->failed = true;
-    diag(log->s, no_span, file_write, log->path, strerror(errno));
+    if (log->fd >= 0 && !log->file_failed && !write_all(log->fd, text, length))
+        failed(log, log->path, &log->file_failed);
 }
 
 static int clipped(int length)

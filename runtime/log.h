@@ -15,13 +15,17 @@ typedef struct RtLog {
     double flops;  /* of a step of one rank, without replays */
     double ranks;
     uint64_t arena_bytes;
-    bool failed; /* the log file could not be written; said once */
+    bool append;                  /* a resumed run goes on in the file that is there */
+    bool file_failed, out_failed; /* could not be written; said once */
 } RtLog;
 
-/* path NULL: no file; a rank other than 0 is silent. A resumed run goes on in the file that is
- * there. */
+/* path NULL: no file; a rank other than 0 is silent. What the file holds stays until rt_log_begin.
+ */
 Status rt_log_open(Session *s, const Rt *rt, const char *path, bool append, RtLog *out_log);
-void rt_log_close(RtLog *log);
+/* The run is sure to begin: an older log makes room for its own. */
+void rt_log_begin(RtLog *log);
+/* STATUS_ENV where something of the log could not be written, which has been said. */
+Status rt_log_close(RtLog *log);
 
 void rt_log_step(RtLog *log, const RtStepResult *result, double seconds);
 void rt_log_eval(RtLog *log, int64_t step, double loss, int64_t targets, int64_t batches);

@@ -1,5 +1,7 @@
 #include "runtime/run.h"
 
+#include <errno.h>
+
 #include "base/diag.h"
 #include "runtime/memory.h"
 
@@ -233,7 +235,10 @@ static Status prepare_all(RtRun *run)
     rt_world_allow(world, rt_tensors_bytes(&run->weights.tensors));
     status = rt_agree(run->rt, status);
     rt_world_allow(world, 0);
-    return status == STATUS_OK ? rt_agree(run->rt, compare_ranks(run)) : status;
+    TRY(status);
+    TRY(rt_agree(run->rt, compare_ranks(run)));
+    rt_log_begin(&run->log);
+    return STATUS_OK;
 }
 
 static void close_run(RtRun *run, Status status)
@@ -282,8 +287,8 @@ Status rt_run_program(Session *s, const StepProgram *program, const RtKernel *ke
     return rt_run_program_on(s, program, kernels, NULL, argc, argv);
 }
 
-Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel *kernels,
-                         const RtDeviceKind *device, int argc, char **argv)
+static Status run_program(Session *s, const StepProgram *program, const RtKernel *kernels,
+                          const RtDeviceKind *device, int argc, char **argv)
 {
     RtOptions options;
     TRY(rt_options_parse(s, argc, argv, &options));
@@ -315,7 +320,24 @@ Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel 
     if (status == STATUS_OK)
         status = options.bench != RT_OPTION_ABSENT ? rt_bench(&run) : rt_train(&run);
     if (status == STATUS_OK)
-        status = rt_agree(run.rt, status);
+        status = rt_agree(run.rt, rt_log_close(&run.log));
     close_run(&run, status);
     return status;
+}
+
+/* What describes and measures is printed through stdio. */
+static Status flush_output(Session *s)
+{
+    int error = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
+    if (!error)
+        return STATUS_OK;
+    diag(s, no_span, file_write, "standard output", strerror(error));
+    return STATUS_ENV;
+}
+
+Status rt_run_program_on(Session *s, const StepProgram *program, const RtKernel *kernels,
+                         const RtDeviceKind *device, int argc, char **argv)
+{
+    Status status = run_program(s, program, kernels, device, argc, argv);
+    return status == STATUS_OK ? flush_output(s) : status;
 }
