@@ -12,7 +12,8 @@ enum { FORMAT = 1 };
 static const uint64_t shard_bytes = 5000000000u;
 
 typedef struct Counters { /* trainer.json */
-    uint64_t format, step, seed, skipped, steps_done, sample0, data_position;
+    uint64_t format, step, seed, skipped, steps_done, sample0, data_position, data_seed, data_seq,
+        data_samples;
     const char *model, *optimizer, *data;
 } Counters;
 
@@ -33,6 +34,9 @@ static const CounterField counter_fields[] = {
     {"sample0", offsetof(Counters, sample0), false, false},
     {"data", offsetof(Counters, data), true, true},
     {"data_position", offsetof(Counters, data_position), false, false},
+    {"data_seed", offsetof(Counters, data_seed), false, true},
+    {"data_seq", offsetof(Counters, data_seq), false, true},
+    {"data_samples", offsetof(Counters, data_samples), false, true},
 };
 
 enum { COUNTER_FIELDS = sizeof counter_fields / sizeof *counter_fields };
@@ -146,7 +150,10 @@ static Counters counters_now(const RtPlan *plan, const unsigned char *arena,
                       .steps_done = (uint64_t)reached->steps,
                       .sample0 = scalar(arena, at->sample0),
                       .data = reached->data,
-                      .data_position = reached->data_position};
+                      .data_position = reached->data_position,
+                      .data_seed = (uint64_t)reached->data_seed,
+                      .data_seq = reached->data_seq,
+                      .data_samples = reached->data_samples};
 }
 
 /* What all ranks take part in; a failure of the writing one does not keep the others waiting. */
@@ -306,20 +313,45 @@ static Status resume_optimizer(Session *s, unsigned char *arena, const RtWeights
     return status;
 }
 
-Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
-                            unsigned char *arena, const char *dir, RtWeights *out_weights,
-                            RtReached *out_reached)
+static Status open_counters(Session *s, const RtPlan *plan, const char *dir, Counters *out_counters)
 {
     const char *path = arena_printf(s->arena, "%s/state/trainer.json", dir);
-    Counters counters = {.steps_done = (uint64_t)-1};
-    *out_weights = (RtWeights){0};
+    *out_counters = (Counters){.steps_done = (uint64_t)-1, .data_seed = (uint64_t)-1};
     if (access(path, F_OK)) {
         diag(s, no_span, checkpoint_none, dir, path);
         diag(s, no_span, checkpoint_none_hint);
         return STATUS_ENV;
     }
-    TRY(read_counters(s, path, &counters));
-    TRY(check_counters(s, plan, path, &counters));
+    TRY(read_counters(s, path, out_counters));
+    return check_counters(s, plan, path, out_counters);
+}
+
+static RtReached reached_by(const Counters *counters)
+{
+    return (RtReached){.data_position = counters->data_position,
+                       .steps = (int64_t)counters->steps_done,
+                       .data = counters->data,
+                       .data_seed = (int64_t)counters->data_seed,
+                       .data_seq = counters->data_seq,
+                       .data_samples = counters->data_samples};
+}
+
+Status rt_checkpoint_reached(Session *s, const RtPlan *plan, const char *dir,
+                             RtReached *out_reached)
+{
+    Counters counters;
+    TRY(open_counters(s, plan, dir, &counters));
+    *out_reached = reached_by(&counters);
+    return STATUS_OK;
+}
+
+Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan,
+                            unsigned char *arena, const char *dir, RtWeights *out_weights,
+                            RtReached *out_reached)
+{
+    Counters counters;
+    *out_weights = (RtWeights){0};
+    TRY(open_counters(s, plan, dir, &counters));
     TRY(rt_weights_restore(s, world, plan, arena, dir, out_weights));
     Status status = resume_optimizer(s, arena, out_weights,
                                      arena_printf(s->arena, "%s/state/optimizer.safetensors", dir));
@@ -332,7 +364,6 @@ Status rt_checkpoint_resume(Session *s, const RtWorld *world, const RtPlan *plan
     set_scalar(arena, at->seed, counters.seed);
     set_scalar(arena, at->skipped, counters.skipped);
     set_scalar(arena, at->sample0, counters.sample0);
-    *out_reached =
-        (RtReached){counters.data_position, (int64_t)counters.steps_done, counters.data};
+    *out_reached = reached_by(&counters);
     return STATUS_OK;
 }

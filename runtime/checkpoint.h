@@ -15,6 +15,9 @@ typedef struct RtReached {
     uint64_t data_position; /* samples taken from the data */
     int64_t steps;          /* done, skipped ones included; -1: an older checkpoint, without it */
     const char *data;       /* rt_data_kind; NULL: an older checkpoint */
+    int64_t data_seed;      /* of drawn tokens; -1: an older checkpoint */
+    uint64_t data_seq;      /* tokens of a sample; 0: an older checkpoint */
+    uint64_t data_samples;  /* rt_data_samples */
 } RtReached;
 
 /* Written beside `dir` and put in its place at once. What else an existing folder holds (a
@@ -22,6 +25,10 @@ typedef struct RtReached {
 Status rt_checkpoint_save(Session *s, RtWorld *world, const RtPlan *plan,
                           const unsigned char *arena, const RtWeights *weights,
                           const RtReached *reached, const char *dir);
+
+/* What the folder says of that alone, before anything is loaded. */
+Status rt_checkpoint_reached(Session *s, const RtPlan *plan, const char *dir,
+                             RtReached *out_reached);
 
 /* Restores weights, masters, moments and counters bit for bit; a folder of another model,
  * optimizer, shape or dtype, or one without training state, is an error. */

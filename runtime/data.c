@@ -276,7 +276,17 @@ Status rt_data_next(RtData *data, unsigned char *arena)
 
 const char *rt_data_kind(const RtData *data)
 {
-    return rt_data_batches(data) ? "file" : "mock";
+    return data->samples ? "file" : "mock";
+}
+
+uint64_t rt_data_seed(const RtData *data)
+{
+    return data->options.seed;
+}
+
+uint64_t rt_data_samples(const RtData *data)
+{
+    return data->samples;
 }
 
 uint64_t rt_data_position(const RtData *data)

@@ -43,7 +43,9 @@ Status rt_data_next(RtData *data, unsigned char *arena);
 
 uint64_t rt_data_position(const RtData *data); /* samples taken so far: what a checkpoint keeps */
 void rt_data_seek(RtData *data, uint64_t position);
-uint64_t rt_data_batches(const RtData *data); /* in one pass over the data; 0: endless (mock) */
+uint64_t rt_data_samples(const RtData *data); /* in one pass over the data; 0: endless (mock) */
+uint64_t rt_data_batches(const RtData *data); /* of them, whole; for eval, the last filled up */
+uint64_t rt_data_seed(const RtData *data);
 const char *rt_data_kind(const RtData *data); /* "file" or "mock" */
 int64_t rt_data_targets(const RtData *data);  /* targets of the last batch that are not ignored */
 

@@ -41,15 +41,31 @@ static Status check_plan(RtRun *run)
 
 /* -- data -- */
 
+/* --seed's, else that of the run that goes on, else the recipe's. */
+static Status find_data_seed(const RtRun *run, int64_t *out_seed)
+{
+    const RtOptions *o = run->options;
+    *out_seed = o->seed != RT_OPTION_ABSENT ? o->seed : run->rt->settings.data_seed;
+    if (!o->resume || o->seed != RT_OPTION_ABSENT)
+        return STATUS_OK;
+    RtReached reached;
+    TRY(rt_checkpoint_reached(run->s, &run->rt->plan, o->resume, &reached));
+    if (reached.data_seed >= 0)
+        *out_seed = reached.data_seed;
+    return STATUS_OK;
+}
+
 static Status open_data(RtRun *run)
 {
     const RtOptions *o = run->options;
     const RtSettings *settings = &run->rt->settings;
     const char *path = o->data ? o->data : o->batch ? NULL : settings->data_path;
+    int64_t seed;
+    TRY(find_data_seed(run, &seed));
     RtDataOptions options = {
         .batch = o->batch,
         .path = path,
-        .seed = (uint64_t)(o->seed != RT_OPTION_ABSENT ? o->seed : settings->data_seed),
+        .seed = (uint64_t)seed,
         .ignore_index = &settings->ignore_index,
         .n_ranks = run->rt->n_data,
         .rank = run->rt->data_rank,
@@ -57,7 +73,7 @@ static Status open_data(RtRun *run)
     TRY(rt_data_open(run->s, &run->rt->plan, &options, &run->data));
     if (settings->dataset && !path && !o->batch)
         rt_log_note(&run->log, "note: dataset `%s` is not read: tokens are drawn from seed %lld",
-                    settings->dataset, (long long)options.seed);
+                    settings->dataset, (long long)seed);
     return STATUS_OK;
 }
 
@@ -83,6 +99,26 @@ static Status open_eval(RtRun *run)
 
 /* -- weights -- */
 
+/* A place in the data is a number of samples: of other samples it is another place. */
+static void compare_data(RtRun *run, const RtReached *before)
+{
+    const char *kind = rt_data_kind(run->data);
+    uint64_t seq = (uint64_t)run->rt->plan.header->seq, samples = rt_data_samples(run->data);
+    if (before->data && strcmp(before->data, kind))
+        rt_log_note(&run->log, "note: the run before read `%s` data, this one reads `%s` data",
+                    before->data, kind);
+    else if (before->data_seq && before->data_seq != seq)
+        rt_log_note(&run->log,
+                    "note: the run before read samples of %llu tokens, this one reads samples of "
+                    "%llu and goes on at sample %llu",
+                    (unsigned long long)before->data_seq, (unsigned long long)seq,
+                    (unsigned long long)before->data_position);
+    else if (before->data_seq && before->data_samples != samples)
+        rt_log_note(&run->log,
+                    "note: the run before read data of %llu samples, this one reads data of %llu",
+                    (unsigned long long)before->data_samples, (unsigned long long)samples);
+}
+
 static Status load_weights(RtRun *run)
 {
     Rt *rt = run->rt;
@@ -95,9 +131,7 @@ static Status load_weights(RtRun *run)
         rt_data_seek(run->data, reached.data_position);
         rt_resumed(rt, reached.steps);
         rt_log_note(&run->log, "resumed | step %lld | %s", (long long)rt->steps_done, o->resume);
-        if (reached.data && strcmp(reached.data, rt_data_kind(run->data)))
-            rt_log_note(&run->log, "note: the run before read `%s` data, this one reads `%s` data",
-                        reached.data, rt_data_kind(run->data));
+        compare_data(run, &reached);
     } else if (dir) {
         TRY(rt_weights_load(run->s, rt->world, &rt->plan, rt->arena.base, dir, &run->weights));
         rt_log_note(&run->log, "weights | %s", dir);
@@ -130,6 +164,19 @@ static int64_t recipe_steps(const RtRun *run)
     return steps > 0 ? steps : 0;
 }
 
+static Status length_error(const RtRun *run)
+{
+    uint64_t samples = rt_data_samples(run->data);
+    if (run->rt->settings.num_epochs < 0)
+        diag(run->s, no_span, run_length);
+    else if (samples)
+        diag(run->s, no_span, run_epochs_short, (unsigned long long)samples,
+             (long long)rt_global_batch(run->rt));
+    else
+        diag(run->s, no_span, run_epochs);
+    return STATUS_USER;
+}
+
 static Status set_length(RtRun *run)
 {
     const RtOptions *o = run->options;
@@ -140,13 +187,8 @@ static Status set_length(RtRun *run)
         run->n_steps = o->steps;
     else if (whole >= 0)
         run->n_steps = whole > done ? whole - done : 0;
-    else {
-        if (run->rt->settings.num_epochs >= 0)
-            diag(run->s, no_span, run_epochs);
-        else
-            diag(run->s, no_span, run_length);
-        return STATUS_USER;
-    }
+    else
+        return length_error(run);
     run->schedule = run->rt->settings.lr;
     rt_schedule_resolve(&run->schedule, whole >= 0 ? whole : done + run->n_steps);
     return STATUS_OK;
@@ -222,6 +264,7 @@ static Status compare_ranks(RtRun *run)
                             {"fingerprint of the weights", run->weights.fingerprint},
                             {"count of steps done", (uint64_t)rt->steps_done},
                             {"count of steps to do", (uint64_t)run->n_steps},
+                            {"seed of the data", rt_data_seed(run->data)},
                             {"place in the data", rt_data_position(run->data)},
                             {"count of batches in the data", rt_data_batches(run->data)}};
     return rt_world_same(rt->world, words, sizeof words / sizeof *words);

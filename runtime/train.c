@@ -62,8 +62,14 @@ static Status save(RtRun *run)
     Rt *rt = run->rt;
     if (run->saved_at == rt->steps_done)
         return STATUS_OK;
-    RtReached reached = {run->ahead ? run->ahead_position : rt_data_position(run->data),
-                         rt->steps_done, rt_data_kind(run->data)};
+    RtReached reached = {
+        .data_position = run->ahead ? run->ahead_position : rt_data_position(run->data),
+        .steps = rt->steps_done,
+        .data = rt_data_kind(run->data),
+        .data_seed = (int64_t)rt_data_seed(run->data),
+        .data_seq = (uint64_t)rt->plan.header->seq,
+        .data_samples = rt_data_samples(run->data),
+    };
     TRY(rt_before_save(rt));
     TRY(rt_checkpoint_save(run->s, rt->world, &rt->plan, rt->arena.base, &run->weights, &reached,
                            run->save_dir));

@@ -78,7 +78,7 @@ static inline PlanTensor part(PlanTensor t, int64_t first, int64_t numel)
 }
 
 static inline PlanTensor state(Plan *p, const char *name, uint32_t kind, uint32_t of, DType dtype,
-                        int64_t rows, int64_t cols)
+                               int64_t rows, int64_t cols)
 {
     PlanTensor t = buffer(p, name, dtype, rows * cols);
     assert_true(p->n_states < sizeof p->states / sizeof *p->states);
@@ -105,8 +105,8 @@ static const PlanTensor none = {.offset = PLAN_ABSENT, .dtype = DTYPE_F32};
 /* One instruction of the step, or of the evaluation. Its workspace is its own piece of the arena.
  */
 static inline PlanInstr *emit(Plan *p, PlanPhase phase, PlanKernel kernel, const char *name,
-                       uint32_t n_tensors, const PlanTensor *tensors, uint32_t n_params,
-                       const PlanParam *params)
+                              uint32_t n_tensors, const PlanTensor *tensors, uint32_t n_params,
+                              const PlanParam *params)
 {
     PlanInstr *i = phase == PLAN_EVAL ? &p->eval_instrs[p->n_eval++] : &p->instrs[p->n_instrs++];
     *i = (PlanInstr){.kernel = kernel,
@@ -167,7 +167,7 @@ typedef struct Model {
 } Model;
 
 static inline PlanTensor emit_forward(Plan *p, const Model *m, PlanPhase phase, int64_t micro,
-                               PlanTensor *out_lse, PlanTensor *out_loss)
+                                      PlanTensor *out_lse, PlanTensor *out_loss)
 {
     PlanTensor ids = part(m->ids, micro * TOKENS, TOKENS),
                targets = part(m->targets, micro * TOKENS, TOKENS);
@@ -518,6 +518,21 @@ static inline void write_text(const char *path, int bytes)
 {
     FILE *file = fopen(path, "wb");
     for (int i = 0; i < bytes; i++)
+        fputc(i * i % VOCAB, file);
+    fclose(file);
+}
+
+/* Tokens of one byte each. */
+static inline void write_npy(const char *path, int tokens)
+{
+    FILE *file = fopen(path, "wb");
+    char header[119];
+    snprintf(header, sizeof header,
+             "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }%60s", tokens, "");
+    header[117] = '\n';
+    fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file);
+    fwrite(header, 1, 118, file);
+    for (int i = 0; i < tokens; i++)
         fputc(i * i % VOCAB, file);
     fclose(file);
 }

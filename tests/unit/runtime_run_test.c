@@ -95,21 +95,52 @@ static void test_resume_counters(void **unused)
     free(trainer);
 }
 
+/* Drawn tokens go on with the seed that they began with. */
+static void test_resume_seed(void **unused)
+{
+    (void)unused;
+    run_well("--seed 5 --log seven.jsonl");
+    run_well("--seed 5 --steps 4 --log five.jsonl --save five");
+    Ran ran = run_well("--resume five --log five.jsonl");
+    assert_non_null(strstr(ran.out, "tokens are drawn from seed 5\n"));
+    assert_null(strstr(ran.out, "note: the run before"));
+    same_results("seven.jsonl", "five.jsonl", 8);
+    ran = run_well("--resume five --seed 6");
+    assert_non_null(strstr(ran.out, "tokens are drawn from seed 6\n"));
+    edit_counters("five/state/trainer.json", "  \"data_seed\"", "");
+    ran = run_well("--resume five"); /* an older checkpoint: the recipe's */
+    assert_non_null(strstr(ran.out, "tokens are drawn from seed 3\n"));
+}
+
+/* 4 samples of a step, of which the file has 3. */
+static void test_resume_data(void **unused)
+{
+    (void)unused;
+    write_npy("three.npy", 3 * SEQ + 1);
+    write_npy("five.npy", 5 * SEQ + 1);
+    run_well("--steps 4 --data three.npy --save data");
+    char *trainer = file_text("data/state/trainer.json");
+    assert_non_null(strstr(trainer, "\"data\": \"file\""));
+    free(trainer);
+    Ran ran = run_well("--steps 0 --data three.npy --resume data");
+    assert_null(strstr(ran.out, "note: the run before"));
+    ran = run_well("--steps 0 --data five.npy --resume data");
+    assert_non_null(strstr(
+        ran.out, "note: the run before read data of 3 samples, this one reads data of 5\n"));
+    edit_counters("data/state/trainer.json", "  \"data_seq\"", "  \"data_seq\": 16,\n");
+    ran = run_well("--steps 0 --data three.npy --resume data");
+    assert_non_null(strstr(ran.out, "note: the run before read samples of 16 tokens, this one "
+                                    "reads samples of 8 and goes on at sample 16\n"));
+    edit_counters("data/state/trainer.json", "  \"data_seq\"", "");
+    ran = run_well("--steps 0 --data three.npy --resume data");
+    assert_null(strstr(ran.out, "note: the run before"));
+}
+
 static void test_eval(void **unused)
 {
     (void)unused;
     /* tokens as .npy of one byte each: 5 samples of 8 make 3 batches of 2, the last half empty */
-    FILE *file = fopen("eval.npy", "wb");
-    static const char header[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (41,), }";
-    char padded[119];
-    memset(padded, ' ', sizeof padded);
-    memcpy(padded, header, sizeof header - 1);
-    padded[117] = '\n';
-    fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file);
-    fwrite(padded, 1, 118, file);
-    for (int i = 0; i < 41; i++)
-        fputc(i * i % VOCAB, file);
-    fclose(file);
+    write_npy("eval.npy", 41);
     Ran ran = run_well("--steps 5 --eval eval.npy --log eval.jsonl");
     const char *at = ran.out;
     for (int step = 2; step <= 5; step += step == 4 ? 1 : 2) {
@@ -262,6 +293,8 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_counters),
+        cmocka_unit_test(test_resume_seed),
+        cmocka_unit_test(test_resume_data),
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_all_ignored),
         cmocka_unit_test(test_skips),
