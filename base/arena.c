@@ -55,6 +55,8 @@ void arena_free(Arena *arena)
 
 void *arena_alloc(Arena *arena, size_t bytes)
 {
+    if (bytes > PTRDIFF_MAX)
+        must(NULL);
     bytes = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
     ArenaBlock *block = arena->head;
     if (!block || block->size - block->used < bytes) {
@@ -74,6 +76,12 @@ void *arena_alloc(Arena *arena, size_t bytes)
     block->used += bytes;
     arena->bytes += bytes;
     return memory;
+}
+
+void *arena_array(Arena *arena, size_t size, size_t n)
+{
+    size_t bytes;
+    return arena_alloc(arena, __builtin_mul_overflow(size, n, &bytes) ? SIZE_MAX : bytes);
 }
 
 char *arena_strndup(Arena *arena, const char *text, size_t length)

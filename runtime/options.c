@@ -119,9 +119,20 @@ static Status check_together(Session *s, const RtOptions *o)
     return STATUS_OK;
 }
 
+static Status check_limits(Session *s, const RtOptions *o)
+{
+    enum { MAX_BENCH = 1000000 };
+    _Static_assert(RT_POOL_MAX_THREADS == 1024, "the message names it");
+    bool threads = o->threads > RT_POOL_MAX_THREADS, bench = o->bench > MAX_BENCH;
+    if (threads)
+        diag(s, no_span, option_value, "--threads", "a number up to 1024");
+    if (bench)
+        diag(s, no_span, option_value, "--bench", "a number up to 1000000");
+    return threads || bench ? STATUS_USER : STATUS_OK;
+}
+
 Status rt_options_parse(Session *s, int argc, char **argv, RtOptions *out_options)
 {
-    _Static_assert(RT_POOL_MAX_THREADS == 1024, "the message names it");
     *out_options = (RtOptions){.steps = RT_OPTION_ABSENT,
                                .bench = RT_OPTION_ABSENT,
                                .threads = RT_OPTION_ABSENT,
@@ -141,10 +152,7 @@ Status rt_options_parse(Session *s, int argc, char **argv, RtOptions *out_option
             value = argv[++i];
         TRY(set_option(s, option, value, out_options));
     }
-    if (out_options->threads > RT_POOL_MAX_THREADS) {
-        diag(s, no_span, option_value, "--threads", "a number up to 1024");
-        return STATUS_USER;
-    }
+    TRY(check_limits(s, out_options));
     return check_together(s, out_options);
 }
 

@@ -177,6 +177,20 @@ static Status length_error(const RtRun *run)
     return STATUS_USER;
 }
 
+/* What is written of the first step, or of a few, needs one. */
+static Status check_steps(const RtRun *run, int64_t whole)
+{
+    const RtOptions *o = run->options;
+    const char *option = o->dump_grads    ? "--dump-grads"
+                         : o->dump_values ? "--dump-values"
+                         : o->profile     ? "--profile"
+                                          : NULL;
+    if (run->n_steps || !option)
+        return STATUS_OK;
+    diag(run->s, no_span, run_done, option, (long long)whole);
+    return STATUS_USER;
+}
+
 static Status set_length(RtRun *run)
 {
     const RtOptions *o = run->options;
@@ -189,6 +203,7 @@ static Status set_length(RtRun *run)
         run->n_steps = whole > done ? whole - done : 0;
     else
         return length_error(run);
+    TRY(check_steps(run, whole));
     run->schedule = run->rt->settings.lr;
     rt_schedule_resolve(&run->schedule, whole >= 0 ? whole : done + run->n_steps);
     return STATUS_OK;

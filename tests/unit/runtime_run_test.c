@@ -212,24 +212,33 @@ static void *press(void *unused)
     return NULL;
 }
 
-static void test_interrupt(void **unused)
+static Ran run_interrupted(const char *arguments)
 {
-    (void)unused;
     sigset_t set; /* the test's own threads must leave the signal to the program's */
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     pthread_t thread;
     pthread_create(&thread, NULL, press, NULL);
-    Ran ran = run_well("--steps 1000000000 --save stopped");
+    Ran ran = run_well(arguments);
     pthread_join(thread, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    return ran;
+}
+
+static void test_interrupt(void **unused)
+{
+    (void)unused;
+    Ran ran = run_interrupted("--steps 1000000000 --save stopped");
     assert_non_null(strstr(ran.out, "interrupted | step "));
     assert_int_equal(access("stopped/state/trainer.json", F_OK), 0);
     char *trainer = file_text("stopped/state/trainer.json");
     int64_t step = (int64_t)number_after(trainer, "\"step\": ");
     free(trainer);
     assert_true(step > 0 && step < 1000000000);
+    ran = run_interrupted("--bench 1000000");
+    assert_non_null(strstr(ran.out, "interrupted | step "));
+    assert_null(strstr(ran.out, "bench |"));
 }
 
 static void test_bench_and_describe(void **unused)
