@@ -55,9 +55,10 @@ static Status map_file(Session *s, const char *path, RtTokens *out_tokens)
 {
     struct stat info;
     *out_tokens = (RtTokens){.path = sym(s, path)};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) || (S_ISDIR(info.st_mode) && (errno = EISDIR))) {
-        diag(s, no_span, file_open, path, strerror(errno));
+    const char *fault = rt_file_fault(path); /* to open a pipe would wait for its other end */
+    int fd = fault ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info)) {
+        diag(s, no_span, file_open, path, fault ? fault : strerror(errno));
         if (fd >= 0)
             close(fd);
         return STATUS_ENV;

@@ -298,9 +298,10 @@ Status rt_tensors_open(Session *s, const char *path, RtTensorFile *out_file)
     Status status = STATUS_ENV;
     void *bytes = NULL;
     *out_file = (RtTensorFile){.path = path};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) || (S_ISDIR(info.st_mode) && (errno = EISDIR))) {
-        diag(s, no_span, file_open, path, strerror(errno));
+    const char *fault = rt_file_fault(path); /* to open a pipe would wait for its other end */
+    int fd = fault ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info)) {
+        diag(s, no_span, file_open, path, fault ? fault : strerror(errno));
         goto out_fd;
     }
     if (info.st_size > 0)

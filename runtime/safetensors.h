@@ -76,8 +76,9 @@ RtOutTensor rt_out_tensor(const char *name, DType dtype, uint32_t rank, const in
                           const void *data);
 
 /* path and dir NULL: this rank writes nothing, and hands over what the writing one fetches.
- * Writes beside `path`, syncs, and renames: the file is there whole or not at all. The order in the
- * file is by falling element size, then by name, so that every tensor is aligned. */
+ * Writes beside `path` (beside its target, where it is a link), syncs, and renames: the file is
+ * there whole or not at all. The order in the file is by falling element size, then by name, so
+ * that every tensor is aligned. */
 Status rt_tensors_write(Session *s, const char *path, const RtOutTensor *tensors, uint32_t n);
 /* `model.safetensors` in dir, or, above shard_bytes, shards of at most that (a larger tensor has
  * its own) and an index. */
@@ -85,8 +86,11 @@ Status rt_tensor_set_write(Session *s, const char *dir, const RtOutTensor *tenso
                            uint64_t shard_bytes);
 /* A small text file, by the same route. */
 Status rt_text_write(Session *s, const char *path, const char *text);
-/* Before a run that will write `path`: a file can be there. */
+/* Before a run that will write `path`: a file can be there, and nothing but a file is. */
 Status rt_file_check(Session *s, const char *path);
+/* Why what is at `path` cannot be read or replaced as a file; NULL: it is one, or nothing is there.
+ */
+const char *rt_file_fault(const char *path);
 
 /* -- for messages -- */
 

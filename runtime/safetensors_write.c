@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@ enum { ALIGNMENT = 64, BUFFER_BYTES = 1 << 20 };
 /* A file that grows beside its final name. */
 typedef struct Sink {
     Session *s;
-    const char *path;
+    const char *path, *target; /* what the user named, and the same without links */
     char *temp;
     unsigned char *buffer;
     size_t used;
@@ -24,10 +25,13 @@ typedef struct Sink {
 
 static void sink_open(Sink *sink, Arena *scratch)
 {
+    char real[PATH_MAX];
     sink->fd = -1;
     if (!sink->path)
         return;
-    sink->temp = arena_printf(scratch, "%s.tmp-%ld", sink->path, (long)getpid());
+    sink->target =
+        realpath(sink->path, real) ? arena_strndup(scratch, real, strlen(real)) : sink->path;
+    sink->temp = arena_printf(scratch, "%s.tmp-%ld", sink->target, (long)getpid());
     sink->buffer = arena_alloc(scratch, BUFFER_BYTES);
     sink->fd = open(sink->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     sink->error = sink->fd < 0 ? errno : 0;
@@ -79,7 +83,7 @@ static Status sink_close(Sink *sink)
         sink->error = errno;
     if (sink->fd >= 0 && close(sink->fd) && !sink->error)
         sink->error = errno;
-    if (!sink->error && rename(sink->temp, sink->path))
+    if (!sink->error && rename(sink->temp, sink->target))
         sink->error = errno;
     if (!sink->error)
         return STATUS_OK;
@@ -223,22 +227,39 @@ Status rt_text_write(Session *s, const char *path, const char *text)
     return status;
 }
 
-Status rt_file_check(Session *s, const char *path)
+const char *rt_file_fault(const char *path)
 {
     struct stat info;
+    if (stat(path, &info) || S_ISREG(info.st_mode))
+        return NULL;
+    return S_ISDIR(info.st_mode) ? strerror(EISDIR) : "it is no regular file";
+}
+
+/* A rename would put a file in a device's place, or in a link's whose target is not there. */
+static const char *place_fault(const char *path)
+{
+    struct stat info;
+    bool dangling = access(path, F_OK) && !lstat(path, &info) && S_ISLNK(info.st_mode);
+    return dangling ? "it is a link to nothing" : rt_file_fault(path);
+}
+
+Status rt_file_check(Session *s, const char *path)
+{
     Arena *scratch = arena_new();
     Sink sink = {.s = s, .path = path};
-    sink_open(&sink, scratch);
-    if (sink.fd >= 0) {
+    const char *fault = place_fault(path);
+    if (!fault) {
+        sink_open(&sink, scratch);
+        fault = sink.error ? strerror(sink.error) : NULL;
+    }
+    if (!fault) {
         close(sink.fd);
         unlink(sink.temp);
     }
-    if (!sink.error && !stat(path, &info) && S_ISDIR(info.st_mode))
-        sink.error = EISDIR;
-    if (sink.error)
-        diag(s, no_span, file_write, path, strerror(sink.error));
+    if (fault)
+        diag(s, no_span, file_write, path, fault);
     arena_free(scratch);
-    return sink.error ? STATUS_ENV : STATUS_OK;
+    return fault ? STATUS_ENV : STATUS_OK;
 }
 
 /* first[k] is where shard k begins; returns how many there are. */
