@@ -4,11 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "runtime/safetensors.h"
+
+/* Beside a folder, while it is saved, and a process's number behind them. */
+#define SAVING ".saving-"
+#define REPLACED ".old-"
 
 static Status failed(Session *s, const char *path)
 {
@@ -79,23 +85,49 @@ static Status check(Session *s, Arena *arena, const char *path)
     return access(parent_of(arena, path), W_OK | X_OK) ? failed(s, path) : STATUS_OK;
 }
 
+/* The process that made the folder `name` beside a checkpoint's folder `base`; 0: none did. */
+static long saver_of(const char *name, const char *base)
+{
+    static const char *const marks[] = {SAVING, REPLACED};
+    size_t n = strlen(base);
+    if (strncmp(name, base, n))
+        return 0;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        char *end;
+        size_t m = strlen(marks[i]);
+        bool marked = !strncmp(name + n, marks[i], m) && name[n + m] >= '1' && name[n + m] <= '9';
+        long pid = marked ? strtol(name + n + m, &end, 10) : 0;
+        if (pid && !*end)
+            return pid;
+    }
+    return 0;
+}
+
+/* They may hold what was the user's, moved there and not yet back, and a process of their number
+ * may run on another machine: they are named, and stay. */
+static void say_leftovers(Session *s, Arena *arena, const char *path)
+{
+    const char *parent = parent_of(arena, path), *slash = strrchr(path, '/');
+    DIR *dir = opendir(parent);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        long pid = saver_of(entry->d_name, slash ? slash + 1 : path);
+        if (pid && kill((pid_t)pid, 0) && errno == ESRCH)
+            diag(s, no_span, checkpoint_earlier, parent, entry->d_name, path);
+    }
+    closedir(dir);
+}
+
 Status rt_folder_check(Session *s, const char *dir)
 {
     Arena *scratch = arena_new();
-    Status status = check(s, scratch, real_path(scratch, dir));
+    const char *path = real_path(scratch, dir);
+    Status status = check(s, scratch, path);
+    if (status == STATUS_OK)
+        say_leftovers(s, scratch, path);
     arena_free(scratch);
     return status;
-}
-
-Status rt_folder_begin(Session *s, Arena *scratch, const char *dir, RtFolder *out_folder)
-{
-    out_folder->path = real_path(scratch, dir);
-    out_folder->temp = arena_printf(scratch, "%s.saving-%ld", out_folder->path, (long)getpid());
-    TRY(check(s, scratch, out_folder->path));
-    if (mkdir(out_folder->temp, 0777) && errno != EEXIST)
-        return failed(s, out_folder->temp);
-    const char *state = arena_printf(scratch, "%s/state", out_folder->temp);
-    return mkdir(state, 0777) && errno != EEXIST ? failed(s, state) : STATUS_OK;
 }
 
 /* `0` stands for any digit. */
@@ -119,6 +151,13 @@ static bool is_ours(const char *name, bool in_state)
            !strcmp(name, "model.safetensors.index.json") || is_shard(name);
 }
 
+/* The same, or one that was being written; only in a folder that was being saved. */
+static bool is_ours_or_partial(Arena *arena, const char *name, bool in_state)
+{
+    const char *mark = strstr(name, RT_PARTIAL_FILE);
+    return is_ours(mark ? arena_strndup(arena, name, (size_t)(mark - name)) : name, in_state);
+}
+
 /* Deletes a checkpoint's own files in `from` and moves what else is there to `to` (NULL: leaves
  * it), then removes the folder if it is empty. */
 static void clear(Arena *arena, const char *from, const char *to, bool in_state)
@@ -131,7 +170,7 @@ static void clear(Arena *arena, const char *from, const char *to, bool in_state)
         const char *path = arena_printf(arena, "%s/%s", from, name);
         if (!strcmp(name, ".") || !strcmp(name, ".."))
             continue;
-        if (is_ours(name, in_state))
+        if (to ? is_ours(name, in_state) : is_ours_or_partial(arena, name, in_state))
             unlink(path);
         else if (!in_state && !strcmp(name, "state"))
             clear(arena, path, to ? arena_printf(arena, "%s/state", to) : NULL, true);
@@ -140,6 +179,19 @@ static void clear(Arena *arena, const char *from, const char *to, bool in_state)
     }
     closedir(dir);
     rmdir(from);
+}
+
+/* A folder that an ended process of the same number has left is emptied of its checkpoint first. */
+Status rt_folder_begin(Session *s, Arena *scratch, const char *dir, RtFolder *out_folder)
+{
+    out_folder->path = real_path(scratch, dir);
+    out_folder->temp = arena_printf(scratch, "%s" SAVING "%ld", out_folder->path, (long)getpid());
+    TRY(check(s, scratch, out_folder->path));
+    clear(scratch, out_folder->temp, NULL, false);
+    if (mkdir(out_folder->temp, 0777) && errno != EEXIST)
+        return failed(s, out_folder->temp);
+    const char *state = arena_printf(scratch, "%s/state", out_folder->temp);
+    return mkdir(state, 0777) && errno != EEXIST ? failed(s, state) : STATUS_OK;
 }
 
 void rt_folder_abandon(Arena *scratch, const RtFolder *folder)
@@ -163,7 +215,7 @@ static const char *swap(Arena *arena, const RtFolder *folder)
         return folder->temp;
     if (errno != ENOSYS && errno != EINVAL && errno != EOPNOTSUPP)
         return NULL;
-    const char *old = arena_printf(arena, "%s.old-%ld", folder->path, (long)getpid());
+    const char *old = arena_printf(arena, "%s" REPLACED "%ld", folder->path, (long)getpid());
     if (rename(folder->path, old))
         return NULL;
     if (!rename(folder->temp, folder->path))

@@ -75,6 +75,9 @@ typedef struct RtOutTensor {
 RtOutTensor rt_out_tensor(const char *name, DType dtype, uint32_t rank, const int64_t *dim,
                           const void *data);
 
+/* Behind the name of a file that is being written, and a process's number behind that. */
+#define RT_PARTIAL_FILE ".tmp-"
+
 /* path and dir NULL: this rank writes nothing, and hands over what the writing one fetches.
  * Writes beside `path` (beside its target, where it is a link), syncs, and renames: the file is
  * there whole or not at all. The order in the file is by falling element size, then by name, so

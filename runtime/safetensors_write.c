@@ -31,7 +31,7 @@ static void sink_open(Sink *sink, Arena *scratch)
         return;
     sink->target =
         realpath(sink->path, real) ? arena_strndup(scratch, real, strlen(real)) : sink->path;
-    sink->temp = arena_printf(scratch, "%s.tmp-%ld", sink->target, (long)getpid());
+    sink->temp = arena_printf(scratch, "%s" RT_PARTIAL_FILE "%ld", sink->target, (long)getpid());
     sink->buffer = arena_alloc(scratch, BUFFER_BYTES);
     sink->fd = open(sink->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     sink->error = sink->fd < 0 ? errno : 0;
