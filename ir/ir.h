@@ -339,7 +339,10 @@ IrDim ir_dim_number(int64_t size);
 IrDim ir_dim_axis(Sym axis, int64_t size);
 IrDim ir_dim_product(IrDim a, IrDim b);
 int64_t ir_dim_size(const IrDim *dim); /* the local size */
-bool ir_dim_equal(const IrDim *a, const IrDim *b); /* equal sizes and equal divided factors */
+/* Do the dims hold the same elements on each rank, row-major? The same factors are divided, and the
+ * sizes before, between and behind them are equal. */
+bool ir_dims_alike(const IrDim *a, uint32_t n_a, const IrDim *b, uint32_t n_b);
+bool ir_dim_equal(const IrDim *a, const IrDim *b); /* the same of one dim each */
 int64_t ir_type_numel(const IrModule *m, IrType type);
 int64_t ir_type_bytes(const IrModule *m, IrType type);
 int64_t ir_type_last(const IrModule *m, IrType type); /* size of the last dim; 1 for a scalar */

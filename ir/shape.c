@@ -241,6 +241,14 @@ bool ir_shape_rope(IrShapeCall *call)
     return true;
 }
 
+static uint32_t first_divided(const IrDim *dim)
+{
+    uint32_t i = 0;
+    while (i < dim->n && dim->f[i].mesh == IR_MESH_NONE)
+        i++;
+    return i;
+}
+
 bool ir_shape_slice(IrShapeCall *call)
 {
     int64_t index = call->attr[0].i, parts = call->attr[1].i;
@@ -259,6 +267,12 @@ bool ir_shape_slice(IrShapeCall *call)
         if (last->f[i].size == parts && last->f[i].mesh == IR_MESH_NONE &&
             (at == UINT32_MAX || (last->f[at].axis && !last->f[i].axis)))
             at = i;
+    uint32_t divided = first_divided(last);
+    if (parts > 1 && divided < last->n && at > divided)
+        return ir_shape_fail(call,
+                             "parts=%" PRId64 " of the last dim of %s: a factor of that size must "
+                             "stand before the divided one",
+                             parts, ir_shape_text(call, 0));
     if (at != UINT32_MAX) {
         for (uint32_t i = at + 1; i < last->n; i++)
             last->f[i - 1] = last->f[i];
@@ -305,7 +319,10 @@ bool ir_shape_reshape(IrShapeCall *call)
         return ir_shape_fail(call, "`x`, %s, has %" PRId64 " elements, the result, %s, %" PRId64,
                              ir_shape_text(call, 0), ir_type_numel(m, call->in[0]),
                              ir_type_text(call->m, call->out[0]), ir_type_numel(m, call->out[0]));
-    return true;
+    const IrTypeInfo *x = ir_shape_in(call, 0), *y = ir_type_info(m, call->out[0]);
+    return ir_dims_alike(x->dim, x->rank, y->dim, y->rank) ||
+           ir_shape_fail(call, "`x`, %s, and the result, %s, do not divide the same elements",
+                         ir_shape_text(call, 0), ir_type_text(call->m, call->out[0]));
 }
 
 bool ir_shape_cache_update(IrShapeCall *call)

@@ -104,11 +104,11 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-/* Folds the first pair of factors that `both` admits into one number; false if there is none. */
-static bool fold_pair(IrFactor *f, uint32_t *n, bool numbers_only)
+/* Folds the first pair of whole factors into one number; false if there is none. */
+static bool fold_pair(IrFactor *f, uint32_t *n, bool numbers_only, bool neighbours_only)
 {
     for (uint32_t i = 0; i < *n; i++) {
-        for (uint32_t j = i + 1; j < *n; j++) {
+        for (uint32_t j = i + 1; j < *n && (!neighbours_only || j == i + 1); j++) {
             bool whole = f[i].mesh == IR_MESH_NONE && f[j].mesh == IR_MESH_NONE;
             if (!whole || (numbers_only && (f[i].axis || f[j].axis)))
                 continue;
@@ -123,7 +123,8 @@ static bool fold_pair(IrFactor *f, uint32_t *n, bool numbers_only)
 }
 
 /* Where factors are too many, plain numbers are multiplied first, then whole axes lose their names.
- */
+ * Neighbours while there are any: which elements a divided factor holds depends on what stands
+ * before it. */
 IrDim ir_dim_product(IrDim a, IrDim b)
 {
     IrFactor f[2 * IR_MAX_FACTORS];
@@ -133,7 +134,8 @@ IrDim ir_dim_product(IrDim a, IrDim b)
     for (uint32_t i = 0; i < b.n; i++)
         f[n++] = b.f[i];
     while (n > IR_MAX_FACTORS) {
-        bool folded = fold_pair(f, &n, true) || fold_pair(f, &n, false);
+        bool folded = fold_pair(f, &n, true, true) || fold_pair(f, &n, false, true) ||
+                      fold_pair(f, &n, false, false);
         assert(folded && "more than four divided factors in one dim");
         (void)folded;
     }
@@ -151,26 +153,42 @@ int64_t ir_dim_size(const IrDim *dim)
     return size;
 }
 
-static const IrFactor *next_divided(const IrDim *dim, uint32_t *i)
+typedef struct Walk { /* over the factors of some dims, from one divided factor to the next */
+    const IrDim *dim;
+    uint32_t n, at, factor;
+    int64_t before; /* the product of the whole factors that were passed over */
+} Walk;
+
+static const IrFactor *next_divided(Walk *walk)
 {
-    while (*i < dim->n)
-        if (dim->f[(*i)++].mesh != IR_MESH_NONE)
-            return &dim->f[*i - 1];
+    walk->before = 1;
+    for (; walk->at < walk->n; walk->at++, walk->factor = 0)
+        while (walk->factor < walk->dim[walk->at].n) {
+            const IrFactor *f = &walk->dim[walk->at].f[walk->factor++];
+            if (f->mesh != IR_MESH_NONE)
+                return f;
+            walk->before = times(walk->before, f->size);
+        }
     return NULL;
 }
 
-bool ir_dim_equal(const IrDim *a, const IrDim *b)
+bool ir_dims_alike(const IrDim *a, uint32_t n_a, const IrDim *b, uint32_t n_b)
 {
-    if (ir_dim_size(a) != ir_dim_size(b))
-        return false;
-    uint32_t i = 0, j = 0;
+    Walk walk_a = {.dim = a, .n = n_a}, walk_b = {.dim = b, .n = n_b};
     for (;;) {
-        const IrFactor *fa = next_divided(a, &i), *fb = next_divided(b, &j);
+        const IrFactor *fa = next_divided(&walk_a), *fb = next_divided(&walk_b);
+        if (walk_a.before != walk_b.before)
+            return false;
         if (!fa || !fb)
             return fa == fb;
         if (!factor_same(fa, fb))
             return false;
     }
+}
+
+bool ir_dim_equal(const IrDim *a, const IrDim *b)
+{
+    return ir_dims_alike(a, 1, b, 1);
 }
 
 bool ir_type_agree(const IrModule *m, IrType a, IrType b)

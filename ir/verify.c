@@ -152,36 +152,38 @@ static bool check_operands(Verifier *v, IrOp op)
     return good;
 }
 
-static void check_types(Verifier *v, IrOp op)
+const char *ir_verify_types(const IrGraph *g, IrOp op, Arena *scratch)
 {
-    const IrGraph *g = v->g;
     const IrOpRec *rec = ir_op(g, op);
     const IrOpInfo *info = ir_op_info((IrOpKind)rec->kind);
     IrModule *m = g->m;
     IrType small[16], out[IR_MAX_OUTS] = {{0}};
-    IrType *in = rec->n_in <= 16 ? small : ARENA_ARRAY(v->scratch, IrType, rec->n_in);
+    IrType *in = rec->n_in <= 16 ? small : ARENA_ARRAY(scratch, IrType, rec->n_in);
     for (uint32_t i = 0; i < rec->n_in; i++)
         in[i] = ir_value_type(g, ir_in(g, op, i));
     for (uint32_t i = 0; i < rec->n_out; i++) {
         out[i] = ir_value_type(g, ir_out(g, op, i));
-        if (!out[i].i || out[i].i >= m->types.n) {
-            OP_FAULT(v, op, ir_type_fault, "a result has no type");
-            return;
-        }
+        if (!out[i].i || out[i].i >= m->types.n)
+            return "a result has no type";
     }
     IrShapeCall call = {
         .m = m, .in = in, .n_in = rec->n_in, .attr = &g->attrs.at[rec->first_attr], .out = out};
-    if (!info->shape(&call)) {
-        OP_FAULT(v, op, ir_type_fault, call.why ? call.why : "the operands do not fit");
-        return;
-    }
+    if (!info->shape(&call))
+        return call.why ? call.why : "the operands do not fit";
     for (uint32_t i = 0; i < rec->n_out; i++) {
         IrType is = ir_value_type(g, ir_out(g, op, i));
         if (!ir_type_agree(m, is, out[i]))
-            OP_FAULT(v, op, ir_type_fault,
-                     arena_printf(v->s->arena, "result `%s` is %s but must be %s",
-                                  info->out[i].name, ir_type_text(m, is), ir_type_text(m, out[i])));
+            return arena_printf(m->s->arena, "result `%s` is %s but must be %s", info->out[i].name,
+                                ir_type_text(m, is), ir_type_text(m, out[i]));
     }
+    return NULL;
+}
+
+static void check_types(Verifier *v, IrOp op)
+{
+    const char *why = ir_verify_types(v->g, op, v->scratch);
+    if (why)
+        OP_FAULT(v, op, ir_type_fault, why);
 }
 
 /* What an op writes may lie in the result of a concat behind it. */

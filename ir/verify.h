@@ -8,4 +8,7 @@
 /* One diagnostic per fault, at the op's span, all of them; STATUS_USER if there was one. */
 Status ir_verify(Session *s, const IrModule *m);
 
+/* What is wrong with an op's types; NULL: they are what its shape function answers. */
+const char *ir_verify_types(const IrGraph *g, IrOp op, Arena *scratch);
+
 #endif

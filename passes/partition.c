@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "passes/norm.h"
+#include "passes/partition.h"
 #include "passes/tokens.h"
 
 typedef struct Partition {
@@ -532,6 +533,7 @@ Status pass_partition(PassContext *c)
         return STATUS_OK;
     TRY(check_axes(c, p.tp));
     divide_types(&p);
+    TRY(partition_check(c, p.tp));
     p.tokens = tokens_new(c);
     for (uint32_t i = 0; i < c->m->graphs.n; i++)
         split_graph(&p, c->m->graphs.at[i]);

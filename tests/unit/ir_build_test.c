@@ -64,6 +64,15 @@ static void test_types(void **state)
     assert_string_equal(ir_type_text(f.m, local), "bf16[1,3*(heads/tp=4)*16]");
     assert_int_equal(ir_type_last(f.m, local), 96);
     assert_false(ir_type_agree(f.m, local, TYPE(&f, DTYPE_BF16, 1, 96)));
+    /* of the same size, with the same factor divided, but other elements on a rank */
+    IrTypeInfo other = info;
+    other.dim[1].f[0].size = 16;
+    other.dim[1].f[2].size = 3;
+    assert_false(ir_type_agree(f.m, local, ir_type(f.m, &other)));
+    /* three dims, row-major: what stands before and behind the divided factor counts */
+    IrDim apart[] = {ir_dim_number(3), {.n = 1, .f = {info.dim[1].f[1]}}, ir_dim_number(16)};
+    assert_true(ir_dims_alike(info.dim, 2, apart, 3));
+    assert_false(ir_dims_alike(other.dim, 2, apart, 3));
     assert_string_equal(ir_type_text(f.m, ir_type_scalar(f.m, DTYPE_F64)), "f64[]");
     assert_int_equal(ir_type_last(f.m, ir_type_scalar(f.m, DTYPE_F64)), 1);
     /* an axis of another size than the module's says so */
@@ -73,6 +82,9 @@ static void test_types(void **state)
     IrDim many = ir_dim_product(dim, ir_dim_product(ir_dim_number(2), ir_dim_number(2)));
     assert_int_equal(many.n, 4);
     assert_int_equal(ir_dim_size(&many), 4 * 384);
+    /* neighbours: what stands before the axis stays there */
+    assert_int_equal(many.f[0].size, 3);
+    assert_ptr_equal(many.f[1].axis, heads);
     bench_free(f.bench);
 }
 

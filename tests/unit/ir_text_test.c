@@ -50,7 +50,7 @@ static const char everything[] =
     "  %left = act %m1/y : f32[batch,seq,hidden] view(%both, 0, 16, 32)\n"
     "  %both = concat %left, %m1/y : f32[batch,seq,2*hidden] at 6000\n"
     "  accumulate $h.0.w.acc, %dw first=true\n"
-    "  %e = reshape %x : f32[192,(heads/tp=2)*(batch/dp=2)*2] view(%x, 0, 1, 1)\n"
+    "  %e = flat_piece %x : f32[192,(heads/tp=2)*(batch/dp=2)*2] view(%x, 0, 1, 1)\n"
     "  result %c\n"
     "  result %m1/y\n"
     "}\n"
