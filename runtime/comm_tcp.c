@@ -125,9 +125,8 @@ static bool gone(void *link, uint32_t *out_peer)
     const Tcp *tcp = link;
     char byte;
     for (uint32_t r = 0; r < tcp->world->size; r++) {
-        ssize_t n = tcp->sockets[r] >= 0
-                        ? recv(tcp->sockets[r], &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-                        : 1;
+        ssize_t n =
+            tcp->sockets[r] >= 0 ? recv(tcp->sockets[r], &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
         if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
             continue;
         *out_peer = r;
@@ -219,15 +218,30 @@ static int listen_at(const struct sockaddr *at, socklen_t length)
     return -1;
 }
 
+/* While nothing listens at a port from which connections start, one may be made from that very
+ * port, to itself; it would also keep the port from who is to listen there. */
+static bool is_to_itself(int fd)
+{
+    struct sockaddr_storage self = {0}, other = {0};
+    socklen_t n_self = sizeof self, n_other = sizeof other;
+    return !getsockname(fd, (struct sockaddr *)&self, &n_self) &&
+           !getpeername(fd, (struct sockaddr *)&other, &n_other) && n_self == n_other &&
+           !memcmp(&self, &other, n_self);
+}
+
 /* Once at least, and again until the deadline: the other side may not listen yet. */
 static int connect_to(const Tcp *tcp, const struct sockaddr *at, socklen_t length)
 {
     do {
         int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && !connect(fd, at, length)) {
+        bool connected = fd >= 0 && !connect(fd, at, length);
+        if (connected && !is_to_itself(fd)) {
             no_delay(fd);
             return fd;
         }
+        if (connected) /* at once, so that the port is free again */
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                       sizeof(struct linger));
         if (fd >= 0)
             close(fd);
         pause_a_little();
