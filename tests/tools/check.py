@@ -54,7 +54,7 @@ def relative_l2(a, b):
 
 
 def fail(message):
-    print("FAIL " + message)
+    print("FAIL " + message, file=sys.stderr)
     sys.exit(1)
 
 

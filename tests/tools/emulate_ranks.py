@@ -212,9 +212,9 @@ def faults(build, folder, seq, work):
     nothing_to_copy(compile_step(build, work + "/pp.step", 2, stages), 2)
     # a step takes longer than ranks wait for each other, and its exchanges do not
     many = [s for s in sets if "batch_size" not in s and "timeout" not in s] + [
-        "step_scheduler.global_batch_size=%d" % (40 * world),
+        "step_scheduler.global_batch_size=%d" % (48 * world),
         "step_scheduler.local_batch_size=1",
-        "dist_env.timeout_minutes=0.03",
+        "dist_env.timeout_minutes=0.06",
     ]
     done, text = start(compile_step(build, work + "/many.step", world, many), world, [], {})
     if done.returncode or "step 1 |" not in text:
