@@ -322,10 +322,15 @@ typedef struct Copy {
     size_t bytes;
 } Copy;
 
+/* A word is written once: `memcpy` may write it twice, and what another process has made of it
+ * between would be lost. */
 static void do_copy(const void *data)
 {
     const Copy *copy = data;
-    memcpy(copy->to, copy->from, copy->bytes);
+    if (copy->bytes == sizeof(uint32_t))
+        __atomic_store_n((uint32_t *)copy->to, *(const uint32_t *)copy->from, __ATOMIC_RELEASE);
+    else
+        memcpy(copy->to, copy->from, copy->bytes);
 }
 
 static CUresult enqueue_copy(void *to, const void *from, size_t bytes, CUstream stream)
