@@ -43,7 +43,8 @@ static CUdeviceptr there(const RtCuda *cuda, uint32_t rank, CUdeviceptr at)
 }
 
 /* Own flags are taken back where they were waited for: a peer sets this one again only after the
- * other meeting, to which this rank comes behind that. */
+ * other meeting, to which this rank comes behind that. The copy of a word has to be one write: a
+ * second one would set a flag that has been taken back. */
 Status rt_peers_meet(RtCuda *cuda, const RtGroup *group, RtMeeting meeting)
 {
     const RtWorld *world = cuda->ranks->world;
